@@ -157,7 +157,6 @@ LONGEST = (
     "parties/test_resume.py",
     "audit/test_run_audits.py",
     "audit/test_peers.py",
-    "cli/test_memory.py",
     "benchmarks/test_first_job_scale.py",
     "audit/test_embedding_canaries.py",
     "jobs/test_courier.py",

@@ -12,7 +12,7 @@ from cutlayer.errors import NotApplicable
 from cutlayer.problem.task import Task
 from cutlayer_published.attacks import sdar
 from cutlayer_published.attacks.sdar import Sdar, conditions_of, round_embeddings, shrink_to_agreement
-from tests.conformance.feature_world import COLUMNS, KNOWN, ROWS, WIDTH, Stack, World, simulated
+from tests.conformance.feature_world import COLUMNS, ROWS, WIDTH, Stack, World, simulated
 
 
 @pytest.fixture
@@ -24,11 +24,11 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 def test_embeddings_of_known_rows_are_not_read(world: World) -> None:
     known = world.knowledge.auxiliary.indices
     embeddings = world.view.embeddings.clone()
-    embeddings[known] = torch.randn(KNOWN, WIDTH)
+    embeddings[known] = torch.randn(len(known), WIDTH)
     other = replace(world.view, embeddings=embeddings)
     made, again = (Sdar()(view, world.knowledge, 0) for view in (world.view, other))
     assert torch.equal(made.values, again.values)
-    assert torch.equal(made.rows, world.view.rows[world.knowledge.auxiliary.unknown(ROWS)])
+    assert torch.equal(made.rows, world.view.rows[world.knowledge.auxiliary.unknown(len(world.view.rows))])
 
 
 def test_the_top_model_is_asked_with_known_rows_and_is_left_as_it_was(world: World) -> None:

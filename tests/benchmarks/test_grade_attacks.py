@@ -15,7 +15,7 @@ from benchmarks import grade_attacks, grade_jobs, grade_limits, grade_lowered, g
 from benchmarks.grade_limits import most_auc_of
 from benchmarks.utility.datasets import DataSet
 from cutlayer.attacks.feature import best_guess
-from cutlayer.models.bottom_fits import grade
+from cutlayer.models.bottom_fits import cross_fit
 from cutlayer.models.bottom_fits.grade import GradeFit
 from cutlayer.parties.carried_limits import default_limit
 
@@ -35,7 +35,7 @@ def _brief(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "labelled", lambda name, folder: data)
     monkeypatch.setattr(graded_rows, "GradeFit", brief)
     monkeypatch.setitem(best_guess.FOREST_SETTINGS, "n_estimators", 20)
-    monkeypatch.setitem(grade.TREES, "boosting", {**grade.TREES["boosting"], "max_iter": 20})
+    monkeypatch.setitem(cross_fit.TREES, "boosting", {**cross_fit.TREES["boosting"], "max_iter": 20})
     monkeypatch.setattr(grade_attacks, "ATTACKED", 100)
     monkeypatch.setattr(grade_limits, "most_auc_of", grade_limits.auc_of)  # a search of a second, with its own test
     monkeypatch.setattr(grade_attacks, "REFITS", 2)

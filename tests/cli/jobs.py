@@ -230,14 +230,21 @@ def _dumped(_key: str, held: _Held) -> str:
 
 def write_tables(folder: Path) -> None:
     """Two tables of the same people in different orders, with a label that both help to predict."""
+    for name, text in _tables():
+        (folder / name).write_text(text)
+
+
+@cache
+def _tables() -> tuple[tuple[str, str], ...]:
+    """Names and texts of both files."""
     draw = np.random.default_rng(5)
     balance, usage = draw.normal(size=(2, ROWS))
     plan = draw.integers(0, 4, ROWS)
     default = (balance + usage + 0.5 * plan + 0.5 * draw.normal(size=ROWS) > 0.9).astype(int)
     bank = (f"{row},{balance[row]:.4f},{default[row]}" for row in range(ROWS))
     telco = (f"{row},{usage[row]:.4f},{'abcd'[plan[row]]}" for row in reversed(range(ROWS)))
-    (folder / "bank.csv").write_text("\n".join(["id,balance,default", *bank]) + "\n")
-    (folder / "telco.csv").write_text("\n".join(["id,usage,plan", *telco]) + "\n")
+    heads = {"bank.csv": ("id,balance,default", bank), "telco.csv": ("id,usage,plan", telco)}
+    return tuple((name, "\n".join([head, *rows]) + "\n") for name, (head, rows) in heads.items())
 
 
 def _no_number(word: str) -> None:

@@ -210,13 +210,13 @@ def test_a_party_is_named_so_that_files_can_be(place, name):
     assert "\n" not in error.strip()
 
 
-@pytest.mark.parametrize("name", ["tel.co", "train", "2", "half_a-B"])
-def test_names_that_modules_cannot_have_are_good_party_names(place, name):
-    place.change(
-        {"parties": {"bank": JOB["parties"]["bank"], name: JOB["parties"]["telco"]}, "compare": ["centralised"]}
-    )
+def test_names_that_modules_cannot_have_are_good_party_names(place):
+    names = ("tel.co", "train", "2", "half_a-B")
+    partners = dict.fromkeys(names, JOB["parties"]["telco"])
+    place.change({"parties": {"bank": JOB["parties"]["bank"], **partners}, "compare": ["centralised"]})
     assert place.call("check", place.file).code == 0
-    assert place.call("run", place.file, "--json").code == 0
+    report = place.call("run", place.file, "--json").document()
+    assert [party["name"] for party in report["parties"]] == ["bank", *names]
 
 
 GOOD = as_yaml(JOB)

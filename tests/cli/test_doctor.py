@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from cutlayer.cli import doctor
+from cutlayer.config import extras
 
 
 def checks(result):
@@ -16,7 +17,7 @@ def checks(result):
 
 
 def test_this_installation_is_ready(place, monkeypatch):
-    monkeypatch.setattr(doctor, "missing_of", lambda extra: ["mlflow"] if extra == "mlflow" else [])
+    monkeypatch.setattr(extras, "missing_of", lambda extra: ["mlflow"] if extra == "mlflow" else [])
     result = place.call("doctor", "--json")
     assert result.code == 0
     found = checks(result)

@@ -20,6 +20,7 @@ from pyarrow import csv, parquet
 from cutlayer.accounting.release_log import ReleaseLog
 from cutlayer.channel.receipts import Receipt
 from cutlayer.channel.trail import verify_trail
+from cutlayer.cli import run as running
 from cutlayer.cli.forget import _next, _show
 from cutlayer.config import Job, validated
 from cutlayer.data.carried import Carried
@@ -30,7 +31,7 @@ from cutlayer.parties.session.local import LocalSide
 from cutlayer.training.forgetting import Forgetting
 from cutlayer.training.keys import Keys
 from tests.channel.certificates import Federation
-from tests.cli.jobs import Place, Result, as_yaml
+from tests.cli.jobs import Place, QuietPlace, Result, as_yaml
 from tests.parties.processes import forked, run_in
 from tests.parties.runs import raw_job
 from tools.ports import free_port
@@ -236,8 +237,13 @@ def test_forgotten_rows_leave_the_run_that_never_had_them(world: Path, place: Pl
     }, "what was spent stays spent"
 
 
-def test_a_table_of_forgotten_rows_alone_is_refused_with_that_reason(world: Path, place: Place) -> None:
-    assert place.call("forget", world / "job.yaml", "--rows", listed(world, [ROWS - 1]), "--json").code == 0
+def test_what_a_forgetting_leaves_is_named_and_its_rows_alone_are_no_table(
+    world: Path, trained: Path, place: Place
+) -> None:
+    """The run that was copied is in the ledger of all runs still."""
+    done = place.call("forget", world / "job.yaml", "--rows", listed(world, [ROWS - 1]), "--json").document()
+    assert done["not_deleted"] == [f"the run in {trained / 'runs' / 'job'}, where --run looks"]
+    assert (trained / "runs" / "job" / "job.yaml").exists()
     for name in ("bank", "telco"):
         head, *lines = (world / f"{name}.csv").read_text().splitlines()
         [gone] = [line for line in lines if line.startswith(f"{ROWS - 1},")]
@@ -246,14 +252,6 @@ def test_a_table_of_forgotten_rows_alone_is_refused_with_that_reason(world: Path
     told = place.call("predict", world / "runs" / "job", "--out", world / "none.csv", *new)
     assert told.code == 2
     assert "expected rows to predict at bank, got 1, all of them that were forgotten" in told.err
-
-
-def test_a_run_that_is_elsewhere_is_named_since_it_stays(place: Place) -> None:
-    job, elsewhere = lay_out(place.folder / "world", "bank", "telco"), place.folder / "elsewhere"
-    assert place.call("run", job, "--out", elsewhere).code == 0
-    done = place.call("forget", job, "--rows", listed(job.parent, (77,)), "--json").document()
-    assert done["not_deleted"] == [f"the run in {elsewhere}, where --run looks"]
-    assert (elsewhere / "job.yaml").exists()
 
 
 def test_a_forgotten_id_takes_all_rows_of_it(place: Place) -> None:
@@ -274,46 +272,45 @@ def test_a_forgotten_id_takes_all_rows_of_it(place: Place) -> None:
     assert contents(never / ".cutlayer" / "bank.key.labels") == contents(world / ".cutlayer" / "bank.key.labels")
 
 
-def test_a_partner_that_is_forgotten_leaves_the_run_that_never_had_it(place: Place) -> None:
-    world, never = place.folder / "world", place.folder / "never"
+def test_a_partner_that_is_forgotten_leaves_the_run_that_never_had_it(trained: Path, place: Place) -> None:
+    world, never = place.folder / "world", Path(shutil.copytree(trained, place.folder / "never"))
     assert place.call("run", lay_out(world, "bank", "telco", "shop")).code == 0
     shutil.copy(world / "job.yaml", world / "runs" / "job.yaml")  # which is no run, and hides none
     grades = {name: [*(world / ".cutlayer" / f"{name}.key.grades").glob("*.safetensors")] for name in ("telco", "shop")}
     assert all(map(len, grades.values())), grades
     assert place.call("forget", world / "job.yaml", "--party", "shop").code == 0
     assert [path.exists() for name in ("telco", "shop") for path in grades[name]] == [True, False]
-    assert place.call("run", lay_out(never, "bank", "telco")).code == 0
     same(world / "runs" / "job", never / "runs" / "job")
     alone = place.call("forget", never / "job.yaml", "--party", "telco")
     assert (alone.code, "no party is left to train with" in alone.out) == (0, True), alone
     assert not (never / "runs" / "job").exists()
 
 
-@pytest.mark.parametrize("where", ["mark", "folders", "trained", "receipt"])
-def test_a_forgetting_that_is_killed_leaves_no_run_and_goes_on(
-    world: Path, never: Path, place: Place, monkeypatch: pytest.MonkeyPatch, where: str
+def test_a_forgetting_that_is_killed_at_each_of_its_steps_leaves_no_run_and_goes_on(
+    world: Path, never: Path, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows, (job, run) = ROWS_GONE, (world / "job.yaml", world / "runs" / "job")
     arguments = ("forget", job, "--rows", listed(world, rows), "--json")
+    other = (*arguments[:3], listed(place.folder, (5,)), "--json")
 
     def killed(*_: object, **__: object) -> Any:
         raise KeyboardInterrupt
 
-    places = {
-        "mark": (forgetting.JobDeletion, "_forget_rows", killed),
-        "folders": (forgetting.shutil, "rmtree", killed),
-        "trained": ("cutlayer.cli.run", "train", killed),
-        "receipt": (Receipt, "add_to", killed),
+    places: Mapping[str, tuple[Any, str]] = {
+        "mark": (forgetting.JobDeletion, "_forget_rows"),
+        "folders": (forgetting.shutil, "rmtree"),
+        "trained": (running, "train"),
+        "receipt": (Receipt, "add_to"),
     }
-    owner, name, kill = places[where]
-    with monkeypatch.context() as patched:
-        patched.setattr(*((f"{owner}.{name}", kill) if isinstance(owner, str) else (owner, name, kill)))
-        assert place.call(*arguments).code == 130
-    for verb in ("report", "predict", "audit"):
-        options = ("--data", world / "bank.csv", "--out", world / "scores.csv") if verb == "predict" else ()
-        assert place.call(verb, run, *options).code == 2, (where, verb)
-    other = (*arguments[:3], listed(place.folder, (5,)), "--json")
-    assert "end that one first" in place.call(*other).document()["error"]
+    for where, (owner, name) in places.items():
+        with monkeypatch.context() as patched:
+            patched.setattr(owner, name, killed)
+            assert place.call(*arguments).code == 130, where
+        assert run.exists() == (where in ("mark", "folders", "receipt")), where
+        for verb in ("report", "predict", "audit"):
+            options = ("--data", world / "bank.csv", "--out", world / "scores.csv") if verb == "predict" else ()
+            assert place.call(verb, run, *options).code == 2, (where, verb)
+        assert "end that one first" in place.call(*other).document()["error"], where
     assert place.call(*arguments).code == 0
     same(run, never / "runs" / "job")
     assert place.call("report", run).code == 0
@@ -363,13 +360,15 @@ def test_ids_that_no_record_has_change_nothing_and_an_id_that_was_trained_on_is_
 class Apart:
     """Two organisations, each with a folder of its own, which exchange files in a third."""
 
-    def __init__(self, base: Path, place: Place, without: Collection[int] = (), **job: Any) -> None:
+    def __init__(self, base: Path, place: Place, **job: Any) -> None:
         self.base, self.place = base, place
+        if base.exists():  # a copy of another
+            return
         keys = Federation(base / "keys", "telco")
         for name in ("bank", "telco"):
             home = base / name
             home.mkdir()
-            csv.write_csv(table_of(name, without), home / "own.csv")
+            csv.write_csv(table_of(name), home / "own.csv")
             csv.write_csv(table_of(name), home / "new.csv")
             raw = {**job_of("bank", "telco", apart=True), "federation": "loans"}
             raw["parties"]["bank"] |= job
@@ -408,10 +407,23 @@ class Apart:
         return request, answer
 
 
-def test_by_courier_both_delete_and_sign_and_nothing_of_a_row_is_left(place: Place) -> None:
-    rows = ROWS_GONE
-    here = Apart(place.folder / "here", place)
-    here.exchange("--version", "1")
+@pytest.fixture(scope="module")
+def exchanged_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folders of two organisations that have trained version 1; not to be changed."""
+    folder = tmp_path_factory.mktemp("exchanged")
+    with pytest.MonkeyPatch.context() as patched:
+        all_keys_equal(patched)
+        Apart(folder / "here", QuietPlace(folder)).exchange("--version", "1")
+    return folder / "here"
+
+
+@pytest.fixture
+def exchanged(exchanged_once: Path, place: Place) -> Apart:
+    return Apart(Path(shutil.copytree(exchanged_once, place.folder / "here")), place)
+
+
+def test_by_courier_both_delete_and_sign_and_nothing_of_a_row_is_left(exchanged: Apart, place: Place) -> None:
+    rows, here = ROWS_GONE, exchanged
     predictions = here.base / "bank" / "june.parquet"
     here.exchange("--round", "june", out=predictions)
     old_run = shutil.copytree(here.base / "bank" / "runs" / "job-bank-1", place.folder / "old run")
@@ -456,11 +468,10 @@ def test_by_courier_both_delete_and_sign_and_nothing_of_a_row_is_left(place: Pla
 
 @pytest.mark.parametrize(("asking", "party"), [("telco", "telco"), ("bank", "bank"), ("bank", "telco")])
 def test_the_grades_of_a_job_are_forgotten_by_the_wish_of_their_owner_alone(
-    place: Place, asking: str, party: str
+    exchanged: Apart, asking: str, party: str
 ) -> None:
     """Else a partner could have what limits hold by forgotten, and be sent in the next job what they refuse."""
-    here = Apart(place.folder / "here", place)
-    here.exchange("--version", "1")
+    here = exchanged
     memory = here.base / "telco" / ".cutlayer" / "telco.key.grades"
     before = {path.name: path.read_bytes() for path in memory.glob("*.safetensors")}
     assert len(before) == 1

@@ -32,7 +32,7 @@ from cutlayer.jobs.options import Options, Progress
 from cutlayer.training.keys import Keys
 from cutlayer_sweep.changes import JobChanges
 from cutlayer_sweep.variants import Variants
-from tests.cli.jobs import Place, as_yaml
+from tests.cli.jobs import Place, QuietPlace, as_yaml
 from tests.models.estimator_rows import steps_that_find_a_xor_b
 from tests.parties.runs import raw_job
 
@@ -59,25 +59,6 @@ def prepare(place: Place) -> None:
         private = {"table": "bank.csv", "id": "id", "label": label, "features": features, "audit": {"attacks": []}}
         (place.folder / f"{label}-bank.yaml").write_text(as_yaml(private))
     (place.folder / "telco.yaml").write_text("{table: telco.csv, id: id, fit: {kind: sketch}, audit: {attacks: []}}")
-
-
-def test_a_kept_release_trains_further_labels_at_no_cost_to_the_partner(place: Place) -> None:
-    prepare(place)
-    named = ("--as", "telco", "--local", "telco.yaml", "--out", "telco.release", "--plaintext")
-    assert place.call("release", "job.yaml", *named).code == 0
-    release = Path("telco.release").read_bytes()
-
-    def trained(label: str, job: str = "job.yaml") -> Any:
-        named = ("--as", "bank", "--local", f"{label}-bank.yaml", "--out", f"runs/{label}", "--plaintext", "--json")
-        return place.call("party", job, *named, "--release", "telco.release").document()
-
-    for label in ("churned", "upgraded"):
-        assert trained(label)["utility"]["gain"]["low"] > 0, label
-    assert Path("telco.release").read_bytes() == release
-    runs = place.call("ledger", ".cutlayer", "--json").document()["runs"]
-    assert [(run["party"], run["runs_on_these_rows"]) for run in runs] == [("telco", 1)]
-    # Another kind of label is another job, which the partner has not agreed to.
-    assert "telco holds another job than bank" in trained("amount", "amount.yaml")["error"]
 
 
 def family(*further: str, label: str = "churned", **telco: Any) -> dict[str, Any]:
@@ -186,20 +167,57 @@ def test_a_search_trains_the_first_label_alone_and_names_it(place: Place) -> Non
         assert {"upgraded", "amount"} <= {*owner.features.exclude}  # no label is a feature of another
 
 
-def test_files_train_and_predict_each_label_of_a_private_file(place: Place) -> None:
+@pytest.fixture(scope="module")
+def kept_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a release of the partner, and two labels that were trained on it; not to be changed."""
+    place = QuietPlace(tmp_path_factory.mktemp("kept"))
     prepare(place)
     private = family("upgraded")["parties"]["bank"]
     del private["role"]
     (place.folder / "bank.yaml").write_text(as_yaml(private))
-    telco, bank = (("--as", name, "--local", f"{name}.yaml", "--plaintext") for name in ("telco", "bank"))
-    assert place.call("release", "job.yaml", *telco, "--out", "telco.release").code == 0
-    trained = place.call("party", "job.yaml", *bank, "--release", "telco.release", "--json").document()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(place.folder)
+        assert place.call("release", "job.yaml", *TELCO_ALONE, "--out", "telco.release").code == 0
+        before = Path("telco.release").read_bytes()
+        trained_on_release(place, "churned")
+        trained = place.call("party", "job.yaml", *BANK_ALONE, "--release", "telco.release", "--json")
+        assert trained.code == 0, trained
+        assert Path("telco.release").read_bytes() == before
+    return place.folder
+
+
+@pytest.fixture
+def kept(kept_once: Path, place: Place) -> Place:
+    shutil.copytree(kept_once, place.folder, dirs_exist_ok=True)
+    return place
+
+
+TELCO_ALONE = ("--as", "telco", "--local", "telco.yaml", "--plaintext")
+BANK_ALONE = ("--as", "bank", "--local", "bank.yaml", "--plaintext")
+
+
+def trained_on_release(place: Place, label: str, job: str = "job.yaml") -> Any:
+    named = ("--as", "bank", "--local", f"{label}-bank.yaml", "--out", f"runs/{label}", "--plaintext", "--json")
+    return place.call("party", job, *named, "--release", "telco.release").document()
+
+
+def test_a_kept_release_trains_further_labels_at_no_cost_to_the_partner(kept: Place) -> None:
+    for run in ("churned", "job-bank"):
+        assert kept.call("report", f"runs/{run}", "--json").document()["utility"]["gain"]["low"] > 0, run
+    runs = kept.call("ledger", ".cutlayer", "--json").document()["runs"]
+    assert [(run["party"], run["runs_on_these_rows"]) for run in runs] == [("telco", 1)]
+    # Another kind of label is another job, which the partner has not agreed to.
+    assert "telco holds another job than bank" in trained_on_release(kept, "amount", "amount.yaml")["error"]
+
+
+def test_files_train_and_predict_each_label_of_a_private_file(kept: Place) -> None:
+    trained = kept.call("report", "runs/job-bank", "--json").document()
     assert trained["further_labels"][0]["gain"]["low"] > 0
-    released = place.call(
-        "release", "job.yaml", *telco, "--run", "runs/job-telco", "--data", "telco.csv", "--out", "new"
+    released = kept.call(
+        "release", "job.yaml", *TELCO_ALONE, "--run", "runs/job-telco", "--data", "telco.csv", "--out", "new"
     )
     assert released.code == 0, released
-    done = place.call("party", "predict", "job.yaml", *bank, "--release", "new", "--out", "scores.csv")
+    done = kept.call("party", "predict", "job.yaml", *BANK_ALONE, "--release", "new", "--out", "scores.csv")
     assert done.code == 0, done
     assert csv.read_csv("scores.csv").column_names[1:3] == ["probability", "upgraded_probability"]
 

@@ -38,7 +38,7 @@ def imports(bait: dict[str, str]) -> int:
 
 
 def allocates(bait: dict[str, str]) -> int:
-    return int(len(b"x" * 2**29) > 0) + 1
+    return int(len(b"x" * (trials.MAX_ADDED_BYTES + 2**25)) > 0) + 1
 
 
 def starts(bait: dict[str, str]) -> int:

@@ -37,6 +37,8 @@ def test_guesses_make_a_job_that_passes_check(place, folder):
     assert (job.parties["bank"].label, job.parties["bank"].id.column) == ("default", "id")
     found = place.call("check", folder / "job.yaml", "--json").document()
     assert [total["epsilon"] for total in found["totals"]] == [0.0]
+    assert (job.fits_top, job.top) == (True, {"kind": "auto"})  # the release is without labels
+    assert "epochs" not in (folder / "job.yaml").read_text()
 
 
 COLUMNS = ("columns", "both", "proof")
@@ -587,7 +589,8 @@ def test_the_split(place, folder):
         explained = "# train.split.public: partners are sent which rows" in (folder / "job.yaml").read_text()
         assert explained is ("public" in split)
         assert load_job(folder / "job.yaml").train.split.model_dump(exclude_defaults=True) == split
-        assert place.call("check", folder / "job.yaml").code == 0
+        if "by" in split:  # the others are checked with every answer
+            assert place.call("check", folder / "job.yaml").code == 0
         (folder / "job.yaml").unlink()
     result = place.call("init", folder, "--split-by", "balanc", "--yes")
     assert (result.code, "no column 'balanc' in bank.csv; did you mean 'balance'?" in result.error) == (2, True)
@@ -674,14 +677,6 @@ def test_many_whole_numbers_are_asked_for(place, folder, monkeypatch, values, as
     assert (question in asked) == asks
 
 
-def test_a_release_without_labels_has_a_fitted_top_model(place, folder):
-    assert place.call("init", folder, "--yes").code == 0
-    job = load_job(folder / "job.yaml")
-    assert job.fits_top
-    assert job.top == {"kind": "auto"}
-    assert "epochs" not in (folder / "job.yaml").read_text()
-
-
 def test_a_release_has_the_columns_of_the_encoded_table(place, folder):
     """A number is one, a text its count and each value of three rows or more; missing numbers are flagged. A text whose
     values all differ is left out."""
@@ -721,7 +716,8 @@ def test_ids_of_different_names(place, folder):
         assert place.call("init", folder, *options, "--yes").code == 0
         parties = load_job(folder / "job.yaml").parties
         assert (parties["bank"].id.column, parties["telco"].id.column) == ("id", name)
-        assert place.call("check", folder / "job.yaml").code == 0
+        if name == "I d":  # the least alike
+            assert place.call("check", folder / "job.yaml").code == 0
         (folder / "job.yaml").unlink()
     result = place.call("init", folder, "--id", "number", "--yes")
     assert "expected a column of bank.csv, got 'number'" in result.error

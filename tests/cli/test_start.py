@@ -37,9 +37,14 @@ def call(folder, arguments):
             code = ended.code
     return code, out.getvalue(), error.getvalue(), [*sys.modules]
 
+def main():
+    if sys.argv[1] == "-c":
+        return exec(sys.argv[2], {})
+    from cutlayer.__main__ import main
+    main()
+
 import cutlayer
 print(json.dumps([*sys.modules]), flush=True)
-from cutlayer.__main__ import main
 for line in sys.stdin:
     print(json.dumps(call(*json.loads(line))), flush=True)
 """
@@ -107,6 +112,44 @@ LISTING = (
 )
 SEARCHES = ("sweep missing.yaml --vary train.seed=1,2", "recommend missing.yaml --max-leak 0.6")
 
+PEAK = """
+import re
+print(re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())[1])
+"""
+HIDDEN = """
+import sys
+__name__ = "cutlayer.data"
+import pyarrow as pa
+table = pa.table({"a": pa.array([pa.scalar(1).as_py()])})
+print("pandas" in sys.modules)
+__name__ = "users.model"
+import pandas as pd
+frame = table.to_pandas()
+print(type(frame) is pd.DataFrame and pa.Table.from_pandas(frame).equals(table))
+"""
+UNREAD = """
+import sys
+from threading import Thread
+import scipy.stats
+from sklearn import metrics
+from sklearn.ensemble import HistGradientBoostingClassifier
+print("scipy.stats._stats_py" in sys.modules, hasattr(scipy.stats, "__wrapped__"))
+__name__ = "sklearn.of_a_test"
+from scipy.stats import rankdata
+print("scipy.stats._stats_py" in sys.modules)
+found = []
+threads = [Thread(target=lambda: found.append(scipy.stats.norm.cdf(0.0))) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(found == [0.5] * 4, "scipy.stats._stats_py" in sys.modules, type(scipy.stats).__name__)
+print(list(rankdata([3, 1, 1])) == [3.0, 1.5, 1.5], hasattr(scipy.stats, "absent"))
+from scipy.stats import *
+print(pearsonr is scipy.stats.pearsonr, scipy.stats.mstats.gmean([2, 8]) == 4)
+print(metrics.label_ranking_average_precision_score([[1, 0]], [[0.5, 0.2]]))
+"""
+
 
 @dataclass(frozen=True)
 class Loaded:
@@ -136,9 +179,11 @@ def loaded(tmp_path_factory: pytest.TempPathFactory, finished_once: Path) -> Loa
         file.write_text(as_yaml(changed(JOB, {path: value})))
         for verb in ("run", "check"):
             call(f"{verb} {index}", verb, file)
-    training = ("check job.yaml", "predict finished --out scores.csv", "run job.yaml")
+    training = ("check job.yaml --json", "predict finished --out scores.csv", "run job.yaml")
     for line in (*LISTING, *SEARCHES, "report finished", *training):
         call(line, *line.split())
+    for code in (*([PEAK] if sys.platform.startswith("linux") else []), HIDDEN, UNREAD):
+        call(code, "-c", code)
     process.end()
     return Loaded(process.first, done)
 
@@ -180,7 +225,7 @@ def test_verbs_that_compute_nothing_load_no_pytorch(loaded: Loaded) -> None:
 
 
 def test_a_check_loads_pytorch_alone(loaded: Loaded) -> None:
-    checked = loaded.calls["check job.yaml"]
+    checked = loaded.calls["check job.yaml --json"]
     assert checked.code == 0, checked.error
     assert {*COMPUTING, "pandas", "scipy.linalg", "torch._dynamo"} & checked.modules == {"torch"}
 
@@ -191,6 +236,14 @@ def test_a_run_loads_neither_the_compiler_nor_what_it_does_not_use(loaded: Loade
     assert "torch.optim.adam" in ran.modules
     assert not ran.modules & {"fastapi", "grpc", "optuna", "pandas", "torch._dynamo", "torch._inductor", "uvicorn"}
     assert not ran.modules & {"numpy.f2py.f2py2e", "scipy.stats._stats_py"}  # the code behind what both name
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the peak of a process is in a file of Linux alone")
+def test_the_forecast_of_a_small_run_is_within_thirty_percent_of_the_peak(loaded: Loaded) -> None:
+    """It is that of the libraries; what rows add is in `test_verbs`."""
+    forecast = json.loads(loaded.calls["check job.yaml --json"].out)["memory_bytes"]
+    peak = int(loaded.calls[PEAK].out) * 1024
+    assert 0.7 * peak < forecast < 1.3 * peak
 
 
 def test_a_prediction_loads_no_compiler_linear_algebra_or_pandas(loaded: Loaded) -> None:
@@ -223,56 +276,12 @@ def test_all_names_of_a_package_are_taken_at_once_and_its_modules_are_attributes
     assert done.stdout.split() == ["True", "True", "False"]
 
 
-HIDDEN = """
-import sys
-from cutlayer.training.process import lighten_imports
-
-lighten_imports()
-__name__ = "cutlayer.data"
-import pyarrow as pa
-table = pa.table({"a": pa.array([pa.scalar(1).as_py()])})
-print("pandas" in sys.modules)
-__name__ = "users.model"
-import pandas as pd
-frame = table.to_pandas()
-print(type(frame) is pd.DataFrame and pa.Table.from_pandas(frame).equals(table))
-"""
+def test_pyarrow_does_without_pandas_which_others_import(loaded: Loaded) -> None:
+    done = loaded.calls[HIDDEN]
+    assert done.out.split() == ["False", "True"], done.error
 
 
-def test_pyarrow_does_without_pandas_which_others_import() -> None:
-    done = subprocess.run([sys.executable, "-c", HIDDEN], check=True, capture_output=True, text=True)
-    assert done.stdout.split() == ["False", "True"]
-
-
-UNREAD = """
-import os, sys
-from threading import Thread
-from cutlayer.training.process import lighten_imports
-
-lighten_imports()
-import scipy.stats
-from sklearn import metrics
-from sklearn.ensemble import HistGradientBoostingClassifier
-print("scipy.stats._stats_py" in sys.modules, hasattr(scipy.stats, "__wrapped__"))
-__name__ = "sklearn.of_a_test"
-from scipy.stats import rankdata
-print("scipy.stats._stats_py" in sys.modules)
-found = []
-threads = [Thread(target=lambda: found.append(scipy.stats.norm.cdf(0.0))) for _ in range(4)]
-for thread in threads:
-    thread.start()
-for thread in threads:
-    thread.join()
-print(found == [0.5] * 4, "scipy.stats._stats_py" in sys.modules, type(scipy.stats).__name__)
-print(list(rankdata([3, 1, 1])) == [3.0, 1.5, 1.5], hasattr(scipy.stats, "absent"))
-from scipy.stats import *
-print(pearsonr is scipy.stats.pearsonr, scipy.stats.mstats.gmean([2, 8]) == 4)
-print(metrics.label_ranking_average_precision_score([[1, 0]], [[0.5, 0.2]]), flush=True)
-os._exit(0)  # which spares taking down a thousand modules one by one
-"""
-
-
-def test_statistics_of_scipy_are_loaded_when_something_of_them_is_used() -> None:
-    done = subprocess.run([sys.executable, "-c", UNREAD], check=True, capture_output=True, text=True)
+def test_statistics_of_scipy_are_loaded_when_something_of_them_is_used(loaded: Loaded) -> None:
     lines = ["False False", "False", "True True module", "True False", "True True", "1.0"]
-    assert done.stdout.splitlines() == lines
+    done = loaded.calls[UNREAD]
+    assert done.out.splitlines() == lines, done.error

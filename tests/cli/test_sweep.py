@@ -43,14 +43,17 @@ def folder(place):
 
 @pytest.fixture
 def stated(monkeypatch):
-    """Figures of a job's learning rate stand for those of a training, each time others."""
+    """Figures of a job's learning rate stand for those of a training, each time others, and a file for its folder."""
     ran = itertools.count()
 
-    def trained(job, *_):
+    def trained(job, path, *_):
         rate = job.train.optimizer.lr
+        path.mkdir(parents=True)
+        (path / "job.yaml").touch()
         return TrialMetrics(rate, rate, None, None, 1 - rate, None, None, "telco/gradient/norm", 1, float(next(ran)))
 
     monkeypatch.setattr(worker, "measure", trained)
+    return trained
 
 
 def trials_of(message):
@@ -183,7 +186,7 @@ def test_where_columns_are_attacked_the_front_has_three_objectives(place, folder
 
 def test_without_validation_rows_the_test_rows_choose(place, folder):
     place.change({**SHORT, "train.split": {"validation": 0.0, "test": 0.3}})
-    result = place.call("sweep", place.file, "--vary", f"{LR}=0.001,0.01", "--json").document()
+    result = place.call("sweep", place.file, "--vary", f"{LR}=0.001,0.01", "--trials", "1", "--json").document()
     assert result["rows"] == "test"
     assert all(trial["measured"]["utility"] == trial["measured"]["test"] for trial in result["trials"])
     assert "no validation rows" in (folder / "sweep.html").read_text()
@@ -223,15 +226,13 @@ def test_two_processes_share_the_trials(place):
         assert trial["worker"] == there[number]["worker"]
 
 
-def test_a_failed_trial_is_told_and_the_others_go_on(place, folder, monkeypatch):
-    execute = measure.execute
-
+def test_a_failed_trial_is_told_and_the_others_go_on(place, folder, stated, monkeypatch):
     def failing(job, *arguments):
         if job.train.optimizer.lr == 0.01:
             raise Diverged("the outputs are <b>no longer</b> finite")
-        return execute(job, *arguments)
+        return stated(job, *arguments)
 
-    monkeypatch.setattr(measure, "execute", failing)
+    monkeypatch.setattr(worker, "measure", failing)
     result = place.call("sweep", place.file, "--vary", f"{LR}=0.001,0.01,0.002")
     assert result.code == 0
     assert "1 trial failed; the page says why" in result.out
@@ -239,8 +240,7 @@ def test_a_failed_trial_is_told_and_the_others_go_on(place, folder, monkeypatch)
     (failed,) = [trial for trial in trials if trial["state"] == "failed"]
     assert (failed["reason"], failed["measured"]) == ("the outputs are <b>no longer</b> finite", None)
     assert "&lt;b&gt;no longer" in (folder / "sweep.html").read_text()
-    monkeypatch.undo()
-    monkeypatch.chdir(place.folder)
+    monkeypatch.setattr(worker, "measure", stated)
     again = place.call("sweep", place.file, "--vary", f"{LR}=0.001,0.01,0.002", "--json").document()
     assert again["trials"] == json.loads(json.dumps(trials)), "a failure is a result, and not tried again"
 
@@ -255,16 +255,16 @@ def test_where_every_trial_fails_the_first_reason_is_the_error(place, folder, mo
     assert re.search(r"no trial could be run; the first, with lr 0\.0\d+, failed: no longer finite", result.error)
 
 
-def test_an_interrupted_sweep_goes_on(place, folder, monkeypatch):
-    execute, ran = measure.execute, []
+def test_an_interrupted_sweep_goes_on(place, folder, stated, monkeypatch):
+    ran = []
 
     def pressed(job, *arguments):
         ran.append(job.train.optimizer.lr)
         if len(ran) == 2:
             raise KeyboardInterrupt
-        return execute(job, *arguments)
+        return stated(job, *arguments)
 
-    monkeypatch.setattr(measure, "execute", pressed)
+    monkeypatch.setattr(worker, "measure", pressed)
     vary = ("--vary", f"{LR}=0.001,0.01,0.002")
     result = place.call("sweep", place.file, *vary, "--json")
     assert result.code == 130
@@ -278,8 +278,8 @@ def test_an_interrupted_sweep_goes_on(place, folder, monkeypatch):
     assert sorted(ran) == sorted([0.001, 0.01, 0.002, ran[1]])
 
 
-def test_a_dead_process_s_trial_is_taken_over(place, folder, monkeypatch):
-    execute, keep = measure.execute, shared.SharedTrials.release
+def test_a_dead_process_s_trial_is_taken_over(place, folder, stated, monkeypatch):
+    keep, remove = shared.SharedTrials.release, worker.shutil.rmtree
     vary = ("--vary", f"{LR}=0.001,0.01")
 
     def killed(job, path, *arguments):
@@ -287,17 +287,16 @@ def test_a_dead_process_s_trial_is_taken_over(place, folder, monkeypatch):
         (path / "job.yaml").write_text("half a run")
         raise SystemExit
 
-    monkeypatch.setattr(measure, "execute", killed)
+    monkeypatch.setattr(worker, "measure", killed)
     monkeypatch.setattr(shared.SharedTrials, "release", lambda *_: None)
     monkeypatch.setattr(worker.shutil, "rmtree", lambda *_, **__: None)
     with pytest.raises(SystemExit):
         place.call("sweep", place.file, *vary)
-    monkeypatch.undo()
-    monkeypatch.chdir(place.folder)
+    monkeypatch.setattr(worker.shutil, "rmtree", remove)
     assert (folder / "trials" / "0000" / "job.yaml").exists()
     monkeypatch.setattr("cutlayer_sweep.shared.STALE_SECONDS", 0.0)
     monkeypatch.setattr(worker, "POLL_SECONDS", 0.0)
-    monkeypatch.setattr(measure, "execute", execute)
+    monkeypatch.setattr(worker, "measure", stated)
     monkeypatch.setattr(shared.SharedTrials, "release", keep)
     result = place.call("sweep", place.file, *vary, "--json").document()
     assert sorted(trial["values"][LR] for trial in result["trials"]) == [0.001, 0.01]

@@ -94,7 +94,7 @@ def test_csv_files_give_the_model_of_parquet_files(
     for kind, folder in folders.items():
         job = YAML(typ="safe").load(folder / "job.yaml")
         del job["compare"]
-        job["model"]["top"] = {"kind": "linear"}
+        job["model"]["top"] = {"kind": "boosting", "max_iter": 5}
         for name in (INSURER, RETAILER):
             job["parties"][name]["fit"]["candidates"] = ["linear"]
         for party in job["parties"].values():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import threading
 import warnings
 from collections.abc import Iterator
@@ -227,6 +228,29 @@ def test_tensors_of_a_state_that_do_not_fit_each_other_are_refused_as_it_is_load
             with suppress(CheckpointError):
                 assert fresh(TEST).shape == (600, 1)
     assert {"heads.0.inverse", "heads.0.weights"} <= refused
+
+
+def test_trees_of_a_state_that_do_not_fit_each_other_are_refused_as_it_is_loaded() -> None:
+    """They answer few rows and many in two ways, of which each reads its own tensors."""
+    model = top_of(BINARY, folds=1, candidates=["boosting"])
+    fit(model, BINARY, TRAINING)
+    state = model.state_dict()
+    plan = json.dumps(json.loads(bytes(state["plan"].tolist())) | {"categories": "x"})
+    changed = [("plan", torch.tensor(list(plan.encode()), dtype=torch.uint8))]
+    for name, tensor in state.items():
+        if name.startswith("heads.0.parts.0."):
+            odd = (torch.zeros(()), tensor[: len(tensor) // 2], tensor[:, None], tensor[None], -tensor.long() - 1)
+            changed += [(name, each.to(tensor.dtype)) for each in odd]
+    refused = 0
+    for name, tensor in changed:
+        fresh = top_of(BINARY, folds=1, candidates=["boosting"])
+        try:
+            fresh.load_state_dict({**state, name: tensor})
+        except RuntimeError:
+            refused += 1
+        else:
+            assert fresh(TEST).shape == (600, 1)
+    assert refused > len(changed) / 2
 
 
 def test_a_fit_depends_on_its_seed_alone_and_leaves_the_random_state() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -52,7 +53,9 @@ def set_to(value: int, rows: slice = slice(None)) -> pa.Table:
     return columns(np.full(ROWS, value))[rows]
 
 
-def test_a_column_that_is_set_between_two_predictions_tells_another(tmp_path: Path) -> None:
+def test_a_column_that_is_set_between_two_predictions_tells_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The attack, allowed: the label owner has all rows graded, sets a column of theirs, and has them graded again."""
     job = made({"other": 1.0})
     run, every = trained(World(tmp_path), job), np.arange(ROWS)
@@ -60,6 +63,10 @@ def test_a_column_that_is_set_between_two_predictions_tells_another(tmp_path: Pa
     agree = [(each == A).mean() for each in (*both, both[0] ^ both[1])]
     assert max(abs(each - 0.5) for each in agree[:2]) < 0.06
     assert max(agree[2], 1 - agree[2]) > 0.9
+    notes: list[str] = []
+    monkeypatch.setattr(GradeMemory, "record", lambda _, name, *_rest: notes.append(name))
+    predicted(job, run, every, set_to(1))
+    assert len(notes) == 1  # of the same grades, too: they have not changed until now
 
 
 OF_A = r"an attribute of a at most with those of 1 other release of these rows, got (1\.0|0\.9)"
@@ -129,6 +136,7 @@ def test_the_memory_of_a_row_that_changes_again_and_again_is_bounded(tmp_path: P
     found = noted(memory, "one", rows, [16, 16, 16])
     assert len(found) <= 32
     assert {each[0] for each in found} == {each[1] for each in found} == {*range(16)}
+    assert [each[0] for each in found] == [*range(16), *range(15), 3]  # each in the order in which a row had it first
     (path,) = tmp_path.glob("*.safetensors")
     assert path.stat().st_size < 3 * 31 * 10 + 1000
 
@@ -138,14 +146,58 @@ def test_when_a_grade_changed_tells_what_no_grade_does(tmp_path: Path) -> None:
     third changed.
     """
     memory, rows = GradeMemory(tmp_path), ids(ROWS)
-    draw = np.random.default_rng(0)
-    grades = draw.integers(2, size=(2, ROWS))
+    grades = np.random.default_rng(1).integers(2, size=(2, ROWS))  # other draws than those of a
     for each in grades:
         memory.record("one", "job", rows, GradedRows(each, 2, 8.0))
-    own = GradedRows(A ^ grades[0] ^ grades[1], 2, 8.0)
+    assert told_of_a(memory, rows, A ^ grades[0] ^ grades[1]) > 0.9
+
+
+def told_of_a(memory: GradeMemory, rows: JoinKeys, grades: np.ndarray) -> float:
+    """Share of a that grades would carry with those before them."""
+    own = GradedRows(grades, 2, 8.0)
     former, _ = memory.other_releases("one", rows, own.grades)
-    found = joined(*codes_store(A[:, None].astype(float)), own, *former)
-    assert found.together[0].share > 0.9
+    return joined(*codes_store(A[:, None].astype(float)), own, *former).together[0].share
+
+
+def some_of(rows: JoinKeys, grades: np.ndarray, at: np.ndarray) -> tuple[JoinKeys, GradedRows]:
+    return JoinKeys(rows.digests[at]), GradedRows(grades[at], 2, 8.0)
+
+
+def test_predictions_of_one_changed_row_each_use_up_one_turn(tmp_path: Path) -> None:
+    """The attack: four grades, of which a is the parity. Sixteen rows that are asked for one by one are to have the
+    memory no longer know when the others changed.
+    """
+    memory, rows = GradeMemory(tmp_path), ids(ROWS)
+    grades = np.random.default_rng(1).integers(2, size=(3, ROWS))
+    memory.record("one", "job", rows, GradedRows(grades[0], 2, 8.0))
+    for at in np.flatnonzero(grades[0] != grades[1])[:16]:
+        memory.record("one", "job", *some_of(rows, grades[1], np.array([at])))
+    for each in grades[1:]:
+        memory.record("one", "job", rows, GradedRows(each, 2, 8.0))
+    assert told_of_a(memory, rows, np.bitwise_xor.reduce(grades) ^ A) > 0.9
+    assert len(memory.other_releases("other", rows)[0]) == 3
+
+
+def test_two_spellings_of_an_id_with_grades_of_their_own_have_not_changed(tmp_path: Path) -> None:
+    """Under the rule none, by which `7` and `07` are two rows: the memory joins both with the rows of other jobs."""
+    memory, rows = GradeMemory(tmp_path), ids(3)
+    rows.digests[1, 8:] = rows.digests[0, 8:]
+    graded = GradedRows(np.array([1, 2, 3]), 16, 8.0)
+    for _ in range(20):
+        memory.record("one", "job", rows, graded)
+    assert memory.has_same("one", rows.digests, graded)
+    assert len(memory.other_releases("other", rows)[0]) == 1
+
+
+def test_rows_that_had_the_same_grade_in_a_turn_change_in_the_next_one(tmp_path: Path) -> None:
+    """The attack: rows are asked for apart, those that did not change first, so that a note has changed rows alone."""
+    memory, rows = GradeMemory(tmp_path), ids(ROWS)
+    grades = np.random.default_rng(1).integers(2, size=(3, ROWS))
+    memory.record("one", "job", rows, GradedRows(grades[0], 2, 8.0))
+    for before, each in pairwise(grades):
+        for at in (np.flatnonzero(before == each), np.flatnonzero(before != each)):
+            memory.record("one", "job", *some_of(rows, each, at))
+    assert told_of_a(memory, rows, np.bitwise_xor.reduce(grades) ^ A) > 0.9
 
 
 @pytest.mark.parametrize("moved", [0.05, 1.0])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from hashlib import blake2b
@@ -161,6 +161,15 @@ class RunStore:
                 for rows in {line.rows for line in lines}:
                     found |= np.isin(words, self._words(database, rows))
         return found
+
+    def has_run(self, marker: Path) -> bool:
+        """Whether the run of a folder is counted here, by the file of the folder that names its line."""
+        if not marker.exists() or not self.lines():
+            return False
+        with self._open() as database, suppress(CheckpointError):
+            self._check_marker(marker, database)
+            return True
+        return False
 
     def add(
         self,

@@ -71,15 +71,12 @@ def exchange(
     from cutlayer.cli.exchange_steps import Steps, courier_of
     from cutlayer.cli.run import keys_for
     from cutlayer.consent import allowed
-    from cutlayer.data.sources import check_there
     from cutlayer.jobs.exchange import WaitingForFile
     from cutlayer.serving.party_drift import DriftStatistic
 
     limit = checked_max_drift(max_drift)
     if round_ is not None:
         check_scores_options(setup.job.active, name, out, absent)
-        if data is not None:  # before a training
-            check_there(data, f"--data {data}")
     elif out is not None or absent or data is not None or limit is not None:
         wanted = "--data, --out, --absent and --max-drift with --round"
         raise ConfigError.expected(wanted, "one alone", "name the round")
@@ -93,7 +90,7 @@ def exchange(
         expired = steps.delete_expired()
         with allowed(*setup.private.allow_models):
             try:
-                document, lines = steps.train(version, done, is_goal=round_ is None)
+                document, lines = steps.train(version, done, is_goal=round_ is None, data=data)
                 stopped = document["failed"]
                 if round_ is not None and not stopped:
                     document, lines = steps.predict(

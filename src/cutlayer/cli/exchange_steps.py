@@ -19,6 +19,7 @@ from cutlayer.cli.release import release_rows
 from cutlayer.cli.report import has_failed
 from cutlayer.config.reaches import source_path
 from cutlayer.config.wording import did_you_mean
+from cutlayer.data.sources import check_there
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.approval import approvals_of, requires_approval
 from cutlayer.jobs.check import check_job
@@ -79,18 +80,21 @@ class Steps:
         with nullcontext() if trail is None else closing(trail):
             return delete_expired(self.setup.job, self.name, rounds_of(self.base), self.folder, trail)
 
-    def train(self, version: str | None, done: list[str], *, is_goal: bool) -> Result:
+    def train(self, version: str | None, done: list[str], *, is_goal: bool, data: Path | None) -> Result:
         """The training of a version, unless it has ended.
 
         Args:
             version: Its name; `None` for the latest that has ended, or the first.
             done: Names of the steps of this start, to which this one is added.
             is_goal: Whether the training is what the command is for.
+            data: Table of new rows that are predicted after it, which must be there before it begins.
         """
         run = self._run(version)
         if not self._has_ended(run):
             if not is_goal:
                 self._check_begun(run)
+            if data is not None:
+                check_there(data, f"--data {data}")
             self._train(run)
             done.append("train")
         if run != self.base and (latest_run(self.base) is None or is_goal):

@@ -121,10 +121,13 @@ class JobDeletion:
         self._remove(self.base.with_name(f"{self.base.name}.latest"))
         for private in self._rounds():
             self._close(private)
-        aligned = f"{self.base.name}-aligned.csv"
-        for path in (*folders, self.base.with_name(aligned), self.base.with_name(f"{aligned}.progress")):
+        for path in (*folders, self._aligned, self._aligned.with_name(f"{self._aligned.name}.progress")):
             self._remove(path)
         return mark.with_deleted(self.deleted)
+
+    @property
+    def _aligned(self) -> Path:
+        return self.base.with_name(f"{self.base.name}-aligned.csv")
 
     def _find_unknown(self, forgotten: dict[str, PartyTable], runs: list[Path]) -> None:
         found = []
@@ -132,7 +135,8 @@ class JobDeletion:
             secret = self.keys.secret_of(name, self.job.parties[name])
             parts = [part for run in runs if (part := run / "checkpoint" / name).is_dir()]
             table = open_table(self.job, name, {})
-            found.append(unknown_ids(listed, table, secret, parts, rounds_of(self.base)))
+            files = [path for path in (self._aligned, *rounds_of(self.base).glob("*/rows.csv")) if path.exists()]
+            found.append(unknown_ids(listed, table, secret, parts, files))
         self.unknown = sorted(set.intersection(*found))
 
     def statement(self, party: str, mark: Forgetting, request: str = "") -> Deletion:

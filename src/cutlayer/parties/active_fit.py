@@ -8,6 +8,7 @@ from torch import Tensor
 
 from cutlayer.data.quantiles import QUANTILE_SUFFIX
 from cutlayer.data.split import Split
+from cutlayer.kernels.rows.small_groups import MIN_ROWS
 from cutlayer.models.top_estimators.importance import column_importance, rows_for
 from cutlayer.models.top_estimators.kinds import fits_of
 from cutlayer.models.top_estimators.layout import Layout
@@ -67,6 +68,8 @@ def column_importances(
 ) -> tuple[ColumnImportance, ...]:
     """Loss that each column of each party prevents, of a fitted top model, on held-out rows that all parties have.
 
+    None where few of the rows are such.
+
     Args:
         setup: Labels and models.
         passives: The passive parties, whose rows are all released.
@@ -77,9 +80,10 @@ def column_importances(
     if not isinstance(top, FittedTop) or passives.presence.lost:
         return ()
     names = [name.removesuffix(QUANTILE_SUFFIX) for name in spec.category_names] + [*spec.number_names] if spec else []
+    every = len(held_out)
     for name in passives.released:
         held_out = held_out[~passives.released[name][held_out, 0].isnan()]
-    if not len(held_out):
+    if len(held_out) < max(1, min(every, MIN_ROWS)):  # whose labels could be read from the losses
         return ()
     some = np.random.default_rng(seed).permutation(len(held_out))[: rows_for(sum(setup.widths.values()))]
     rows = held_out[torch.from_numpy(np.sort(some))]

@@ -77,9 +77,8 @@ def note_grades(
     with nullcontext() if memory is None else memory.locked():
         limits = _stated_limits(grade_limits(job, party), name, memory, of_run=of_run)
         # What was released before says nothing new, and rows of the training were within limits there.
-        if memory.has_same(name, rows.digests, own) if memory is not None else of_run and table is None:
-            return
-        if encoder is not None:
+        is_same = memory.has_same(name, rows.digests, own) if memory is not None else of_run and table is None
+        if encoder is not None and not is_same:
             whole, every, grades = _whole_table(bottom, (embed, rows, own), table)
             former = [] if memory is None else memory.other_releases(name, every, grades.grades)[0]
             if former or len(every.digests) >= MIN_ROWS_PER_GRADE * own.bands:
@@ -92,7 +91,7 @@ def note_grades(
                 found = _with_reason(_carried(store, named, grades, former), drawing, place)
                 for each in limits:
                     check_limits(found, each, party)
-        if memory is not None:
+        if memory is not None:  # the same again, too: that it was by now tells when it will have changed
             memory.record(name, job.digest(), rows, own)
 
 

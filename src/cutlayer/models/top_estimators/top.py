@@ -22,6 +22,7 @@ from cutlayer.models.top_estimators.result import FitResult
 from cutlayer.models.top_estimators.rows import FitRows, FittedPart, OwnColumns
 from cutlayer.models.top_estimators.sample import Sample
 from cutlayer.models.top_estimators.sections import AutoTopConfig, FittedConfig
+from cutlayer.models.top_estimators.trees import MASKED_ROWS
 from cutlayer.problem.inputs import Inputs
 from cutlayer.problem.training_loss import TrainingLoss
 from cutlayer.storage.json_values import parse_json
@@ -307,13 +308,14 @@ def _check_answers(top: FittedTop, keys: Any) -> None:
     """
     if keys.missing_keys or keys.unexpected_keys:  # which `load_state_dict` says
         return
-    rows = {name: torch.zeros(7, width, device=top.plan.device) for name, width in top.widths.items()}
-    try:
-        shapes = {tuple(top._answer(index, rows).shape) for index in range(len(top._sets))}
-    except (CheckpointError, RuntimeError, ValueError) as damage:
-        raise RuntimeError(f"tensors that do not fit each other ({damage!r:.200})") from None
-    if shapes - {(7, top.outputs)}:
-        raise RuntimeError(f"tensors that do not answer by {top.outputs:,} numbers a row")
+    for rows in (7, MASKED_ROWS + 7):  # which trees answer in two ways
+        given = {name: torch.zeros(rows, width, device=top.plan.device) for name, width in top.widths.items()}
+        try:
+            shapes = {tuple(top._answer(index, given).shape) for index in range(len(top._sets))}
+        except (CheckpointError, RuntimeError, ValueError, IndexError, TypeError) as damage:
+            raise RuntimeError(f"tensors that do not fit each other ({damage!r:.200})") from None
+        if shapes - {(rows, top.outputs)}:
+            raise RuntimeError(f"tensors that do not answer by {top.outputs:,} numbers a row")
 
 
 def _main_weights(weights: Mapping[str, float]) -> Mapping[str, float]:

@@ -211,6 +211,8 @@ class TreeEnsemble(FittedPart):
 
     def _load_from_state_dict(self, *arguments: Any) -> None:
         super()._load_from_state_dict(*arguments)
+        if {self.left.dim(), self.roots.dim()} != {1} or (self.roots < 0).any():
+            raise RuntimeError("trees whose nodes are no list")
         self.levels, self._masks = self._levels(), None
 
 
