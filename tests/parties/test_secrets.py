@@ -56,14 +56,12 @@ def batches(job: Job, rows: int) -> dict[bytes, Tensor]:
 
 def tells(tensor: Tensor, secret: Tensor) -> bool:
     """Whether a column of a message (n, w), or the message read row by row, is the secret (n,) up to a linear map."""
-    columns = [*tensor.double().T, tensor.double().flatten()[: len(secret)]]
-    return any(_correlation(column, secret.double()) > 1 - 1e-6 for column in columns)
-
-
-def _correlation(one: Tensor, other: Tensor) -> float:
-    if len(one) != len(other) or len(one) < 8 or one.std() == 0 or other.std() == 0:
-        return 0.0
-    return float(torch.corrcoef(torch.stack([one, other]))[0, 1].abs())
+    rows = len(secret)
+    columns = [column for column in (*tensor.double().T, tensor.double().flatten()[:rows]) if len(column) == rows]
+    if rows < 8 or not columns:
+        return False
+    correlations = torch.corrcoef(torch.stack([secret.double(), *columns]))[0, 1:]  # of one value: no number
+    return bool((correlations.abs() > 1 - 1e-6).any())
 
 
 def leaks(messages: list[Message], secrets: Mapping[str, Tensor], known: Mapping[bytes, Tensor]) -> list[str]:

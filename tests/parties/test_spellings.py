@@ -24,7 +24,7 @@ from tests.parties.runs import ACTIVE
 from tests.parties.test_grades import TELCO, graded, tables
 from tests.training.test_all_runs import World
 
-ROWS, MONTHS = 200, 10
+ROWS, MONTHS = 300, 6
 
 
 def written(row: int, month: int) -> str:
@@ -35,11 +35,11 @@ def written(row: int, month: int) -> str:
 
 @pytest.mark.parametrize("rule", ["strip", "none"])
 def test_a_row_under_many_spellings_is_one_draw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rule: Any) -> None:
-    """The mean of ten draws of an epsilon of 1 is the grade; one draw is right of .73 of the rows.
+    """The mean of six draws of an epsilon of 1 is the grade; one draw is right of .73 of the rows.
 
     By `none` each spelling is a row, as the party states: there the attack succeeds, which shows that it is one. Of
-    five draws the most frequent one is right of .87 of the rows, so that two halves agree on .78 (standard error .029);
-    without the attack on half (.035).
+    three draws the most frequent one is right of .82 of the rows, so that two halves agree on .71 (standard error
+    .026); without the attack on half (.029).
     """
     job, given = graded(epsilon=1.0), tables(rows=600)
     job = job.with_parties({name: {"id": IdConfig(column="id", normalise=rule)} for name in (ACTIVE, TELCO)})
@@ -65,7 +65,7 @@ def test_a_row_under_many_spellings_is_one_draw(tmp_path: Path, monkeypatch: pyt
         return
     halves, one = [draws[part::2].mean(axis=0) > 0.5 for part in (0, 1)], 1 - flip_probability(1.0, 2)
     assert (draws[1:] == draws[:-1]).mean() < one**2 + (1 - one) ** 2 + 0.06
-    assert (halves[0] == halves[1]).mean() > 0.65  # what five draws read, five others do: the grade
+    assert (halves[0] == halves[1]).mean() > 0.6  # what three draws read, three others do: the grade
     assert sum(map(len, counted._runs)) > MONTHS * ROWS
 
 
