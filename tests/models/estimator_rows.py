@@ -76,6 +76,21 @@ def one_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"{module}.fits_of", linear_alone)
 
 
+def one_strength(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A linear candidate takes scikit-learn's strength of the regularisation, and tries no other: one fit for 3."""
+    monkeypatch.setattr(linear, "_best_strength", take_one_strength)
+
+
+def take_one_strength(*_: object) -> float:
+    """In place of a choice."""
+    return FEW_STRENGTHS[-1]
+
+
+def strength_is_one() -> bool:
+    """Whether `one_strength` is in force."""
+    return linear._best_strength is take_one_strength
+
+
 def few_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two folds in place of five where a job states none, of top models and of grades, and an interval of 200 resamples
     in place of 1,000.

@@ -22,7 +22,14 @@ from cutlayer import cli
 from cutlayer.models import modules_of
 from tests.alignment.quick_masks import mask_quickly, masks_are_quick
 from tests.cli.jobs import audit_briefly
-from tests.models.estimator_rows import few_repetitions, fit_briefly, fits_are_brief, repetitions_are_few
+from tests.models.estimator_rows import (
+    few_repetitions,
+    fit_briefly,
+    fits_are_brief,
+    one_strength,
+    repetitions_are_few,
+    strength_is_one,
+)
 from tests.parties.runs import ACTIVE, KEY
 from tools.ports import free_port
 
@@ -142,7 +149,8 @@ class Forked:
 
     def __init__(self, work: Callable[..., None], *args: Any, errors: Path | None = None) -> None:
         self._errors = errors
-        given = ((fits_are_brief(), repetitions_are_few(), masks_are_quick()), work, *args)
+        how = (fits_are_brief(), repetitions_are_few(), masks_are_quick(), strength_is_one())
+        given = (how, work, *args)
         self._process = forkserver.Process(target=_as_briefly, args=given, daemon=True)
         self._process.start()
 
@@ -169,9 +177,9 @@ class Forked:
         return int(self._process.exitcode)
 
 
-def _as_briefly(how: tuple[bool, bool, bool], work: Callable[..., None], *args: Any) -> None:
+def _as_briefly(how: tuple[bool, bool, bool, bool], work: Callable[..., None], *args: Any) -> None:
     """Models are fitted, and ids masked, as in the process that asks, whose results are compared with this one's."""
-    brief, few, quick = how
+    brief, few, quick, one = how
     if quick:
         mask_quickly(pytest.MonkeyPatch())
     if brief:
@@ -179,6 +187,8 @@ def _as_briefly(how: tuple[bool, bool, bool], work: Callable[..., None], *args: 
         audit_briefly(pytest.MonkeyPatch())
     if few:
         few_repetitions(pytest.MonkeyPatch())
+    if one:
+        one_strength(pytest.MonkeyPatch())
     work(*args)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from cutlayer.jobs.party import run_party
 from cutlayer.jobs.release_file import release_training
 from cutlayer.parties.agreement.partners import Partners
 from cutlayer.parties.drive.by_links import drive_over_links
+from cutlayer.parties.phases.close import absences_to_show
 from cutlayer.parties.session.checkpoint import RELEASED_FILE, Checkpoints
 from cutlayer.serving.between import PredictionSide, request_predictions
 from cutlayer.serving.by_file import release_prediction, with_agreed_rows
@@ -187,8 +189,15 @@ def test_rows_with_a_partner_are_predicted_better(tmp_path: Path) -> None:
     assert torch.equal(active.logits[none], alone[none])
 
 
-def test_the_summary_has_utility_by_the_partners_of_a_row(tmp_path: Path) -> None:
-    summary = execute(JOB, tmp_path, Options(Keys(tmp_path / "keys", KEY), tables=GIVEN), Progress()).summary
+@pytest.fixture(scope="module")
+def executed(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """The run with its conclusions; not to be changed."""
+    base = tmp_path_factory.mktemp("executed")
+    return execute(JOB, base / "run", Options(Keys(base / "keys", KEY), tables=GIVEN), Progress())
+
+
+def test_the_summary_has_utility_by_the_partners_of_a_row(executed: RunFolder) -> None:
+    summary = executed.summary
     assert summary.data.common == 400
     assert summary.data.held == {name: len(ids_of(GIVEN, name) & ids_of(GIVEN, ACTIVE)) for name in (TELCO, SHOP)}
     patterns = {pattern.parties: pattern for pattern in summary.utility.patterns}
@@ -205,6 +214,22 @@ def test_losses_without_a_column_are_of_no_few_rows_alone(whole: tuple[Path, Tra
     for active, is_shown in ((whole[1].active, True), (run(JOB, partial(share=0.4), tmp_path).active, False)):
         assert 0 < int((active.present[TELCO] & active.present[SHOP]).sum()) < (80 if is_shown else 20)
         assert bool(active.columns()) == is_shown
+
+
+def test_from_no_two_metrics_of_all_rows_that_of_a_few_follows(tmp_path: Path) -> None:
+    """The attack: the shop has 19 held-out rows or fewer, and what it adds there is a difference of two losses."""
+    given = partial(rows=600)
+    given[SHOP] = given[SHOP].slice(0, 60)
+    summary = execute(JOB, tmp_path, Options(Keys(tmp_path / "keys", KEY), tables=given), Progress()).summary
+    patterns = {pattern.parties: pattern.rows for pattern in summary.utility.patterns}
+    assert 0 < sum(rows for names, rows in patterns.items() if SHOP in names) < 20
+    assert [row.absent for row in summary.departures.rows] == [(), (TELCO, SHOP)]
+    assert (summary.utility.contributions, summary.utility.gain is None) == ((), False)
+    sets, many, few = [(), ("a",), ("b",), ("a", "b")], torch.arange(100) < 50, torch.arange(100) < 19
+    assert absences_to_show(sets, {"a": many, "b": few}) == absences_to_show(sets, {"a": many, "b": few.flip(0)})
+    assert absences_to_show(sets, {"a": many, "b": few}) == [(), ("a", "b")]
+    assert absences_to_show(sets, {"a": few, "b": few}) == [()]
+    assert absences_to_show(sets, {"a": many, "b": ~few}) == absences_to_show(sets, {}) == sets
 
 
 def test_a_run_that_dies_at_any_file_is_resumed_to_the_same_end(whole: tuple[Path, TrainedRun], tmp_path: Path) -> None:
@@ -320,9 +345,8 @@ def test_new_rows_are_predicted_by_whoever_has_them(
         assert torch.tensor(logits[row], dtype=torch.float64).sigmoid().item() == pytest.approx(score, abs=1e-6)
 
 
-def test_predict_takes_every_row_and_names_who_contributed(tmp_path: Path) -> None:
-    execute(JOB, tmp_path / "run", Options(Keys(tmp_path / "keys", KEY), tables=GIVEN), Progress())
-    folder = RunFolder(tmp_path / "run")
+def test_predict_takes_every_row_and_names_who_contributed(executed: RunFolder, tmp_path: Path) -> None:
+    folder = RunFolder(Path(shutil.copytree(executed.path, tmp_path / "run")))
     job = JOB
     tested = parquet.read_table(predictions_path(folder))
     predict(job, folder, tmp_path / "test.parquet", PredictionRequest(key=KEY))

@@ -282,6 +282,9 @@ STATEMENT = st.fixed_dictionaries(
 )
 
 
+REPORTED = unaudited_job()
+
+
 @settings(max_examples=100, deadline=None)
 @given(st.lists(STATEMENT, max_size=2))
 def test_whatever_is_taken_in_can_be_reported(stated: list[dict[str, Any]]) -> None:
@@ -289,5 +292,5 @@ def test_whatever_is_taken_in_can_be_reported(stated: list[dict[str, Any]]) -> N
         taken = parse_evidence(json.dumps(stated), TELCO)
     except ProtocolError:
         return
-    for result in protection_results(unaudited_job(), taken):
+    for result in protection_results(REPORTED, taken):
         assert json.loads(result.model_dump_json())["name"] == result.name

@@ -136,6 +136,7 @@ def test_the_memory_of_a_row_that_changes_again_and_again_is_bounded(tmp_path: P
     found = noted(memory, "one", rows, [16, 16, 16])
     assert len(found) <= 32
     assert {each[0] for each in found} == {each[1] for each in found} == {*range(16)}
+    assert [each[0] for each in found] == [*range(16), *range(15), 3]  # each in the order in which a row had it first
     (path,) = tmp_path.glob("*.safetensors")
     assert path.stat().st_size < 3 * 31 * 10 + 1000
 
@@ -175,6 +176,17 @@ def test_predictions_of_one_changed_row_each_use_up_one_turn(tmp_path: Path) -> 
         memory.record("one", "job", rows, GradedRows(each, 2, 8.0))
     assert told_of_a(memory, rows, np.bitwise_xor.reduce(grades) ^ A) > 0.9
     assert len(memory.other_releases("other", rows)[0]) == 3
+
+
+def test_two_spellings_of_an_id_with_grades_of_their_own_have_not_changed(tmp_path: Path) -> None:
+    """Under the rule none, by which `7` and `07` are two rows: the memory joins both with the rows of other jobs."""
+    memory, rows = GradeMemory(tmp_path), ids(3)
+    rows.digests[1, 8:] = rows.digests[0, 8:]
+    graded = GradedRows(np.array([1, 2, 3]), 16, 8.0)
+    for _ in range(20):
+        memory.record("one", "job", rows, graded)
+    assert memory.has_same("one", rows.digests, graded)
+    assert len(memory.other_releases("other", rows)[0]) == 1
 
 
 def test_rows_that_had_the_same_grade_in_a_turn_change_in_the_next_one(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from tests.parties.runs import ACTIVE, KEY, PASSIVES, raw_job, record, tables
 pytestmark = pytest.mark.filterwarnings("ignore:labels of the same rows were drawn before")
 """Changed labels are drawn anew here, which adds up; tests/training/test_all_runs.py has the warning."""
 GIVEN = tables()
-STEPS = 4
+STEPS = 2
 
 
 def corrected(given: Mapping[str, pa.Table], share: float = 0.05) -> dict[str, pa.Table]:
@@ -46,7 +46,9 @@ def corrected(given: Mapping[str, pa.Table], share: float = 0.05) -> dict[str, p
 
 
 def job_of(choice: str = "refuse", ids: bool = True, **options: Any) -> Job:
-    raw = raw_job(privacy={"label_dp": {"eps": 1.0, "changed_labels": choice}}, audit={"every": "never"}, epochs=1)
+    raw = raw_job(
+        privacy={"label_dp": {"eps": 1.0, "changed_labels": choice}}, audit={"every": "never"}, epochs=1, batch_size=96
+    )
     if not ids:
         for party in raw["parties"].values():
             party["id"] = "@row"
@@ -127,7 +129,7 @@ def test_a_redrawn_training_costs_its_eps_again(tmp_path: Path, drawn: list[Tens
 def test_a_run_and_what_it_is_compared_with_share_their_draws(tmp_path: Path, drawn: list[Tensor], choice: str) -> None:
     train(tmp_path, "a")
     privacy = {"label_dp": {"eps": 1.0, "changed_labels": choice}, "max_norm": {}}
-    raw = raw_job(privacy=privacy, audit={"every": "never"}, epochs=1)
+    raw = raw_job(privacy=privacy, audit={"every": "never"}, epochs=1, batch_size=96)
     job = validated(Job, {**raw, "compare": ["each", "undefended"]}, "")
     given = GIVEN if choice == "refuse" else corrected(GIVEN)
     execute(job, tmp_path / "run", Options(Keys(tmp_path / "keys"), tables=given), Progress())
@@ -257,6 +259,7 @@ def test_starts_that_came_to_no_end_are_paid_from_the_budget_of_labels(tmp_path:
         privacy={"label_dp": {"eps": 1.0, "changed_labels": "redraw"}, "budget": {"epsilon": 2.0}},
         audit={"every": "never"},
         epochs=1,
+        batch_size=96,
     )
     job = validated(Job, raw, "")
     for number in range(2):

@@ -20,7 +20,7 @@ from tests.parties.runs import ACTIVE, KEY, PASSIVES, make_job, raw_job, record,
 
 TELCO = PASSIVES[0]
 GIVEN = tables()
-PRIVACY = {"label_dp": {"eps": 2.0}, "marvell": {"sum_kl": 2.0}}
+PRIVACY = {"label_dp": {"eps": 2.0}, "iso_noise": {"ratio": 1.0}}
 AUDIT = {"rows": 96, "attacks": []}
 JOB = make_job(privacy=PRIVACY, audit=AUDIT, checkpoint_every=1)
 PLAIN = make_job(privacy=PRIVACY, audit=AUDIT)

@@ -24,13 +24,13 @@ from tests.parties.runs import PASSIVES, raw_job, run, tables
 
 TELCO = PASSIVES[0]
 GIVEN = tables()
-STEPS, EPOCHS = 4, 3
+STEPS, EPOCHS = 2, 2
 BOTTOM = {"clip": 1.0, "noise_multiplier": 2.0}
 EMBEDDING = {"clip": 1.0, "noise_multiplier": 4.0}
 
 
 def job(train: Mapping[str, Any] | None = None, **privacy: Any) -> Job:
-    raw = raw_job(epochs=EPOCHS, audit={"rows": 64, "attacks": []}, **(train or {}))
+    raw = raw_job(epochs=EPOCHS, batch_size=96, audit={"rows": 64, "attacks": []}, **(train or {}))
     raw["parties"][TELCO]["privacy"] = privacy
     return validated(Job, raw, "")
 
@@ -42,7 +42,7 @@ def test_every_step_is_covered_and_a_resume_repeats_the_noise(tmp_path: Path) ->
     whole = run(JOB, GIVEN, tmp_path / "whole")
     by_name = {item.protection: item for item in whole.active.evidence}
     assert by_name["dp_bottom"].covered == by_name["dp_bottom"].sent == EPOCHS * STEPS
-    interrupted(JOB, GIVEN, tmp_path / "again", Dying(STEPS + 2))
+    interrupted(JOB, GIVEN, tmp_path / "again", Dying(STEPS + 1))
     assert_equal(tmp_path / "again", run(JOB, GIVEN, tmp_path / "again", resume=True), tmp_path / "whole", whole, JOB)
 
 

@@ -43,7 +43,7 @@ def trained(privacy: Mapping[str, Any], folder: Path, **options: Any) -> Trained
 
 
 def test_twenty_epochs_spend_the_whole_budget_and_no_more(tmp_path: Path) -> None:
-    whole = job({"dp_embedding": NOISE}, epochs=20)
+    whole = job({"dp_embedding": NOISE}, epochs=20, batch_size=96)
     done = run(whole, GIVEN, tmp_path)
     ledger = ledger_after(whole, done.active)
     (entry,), (total,) = ledger.entries, ledger.totals

@@ -24,7 +24,7 @@ from tests.models.estimator_rows import few_strengths
 from tests.parties.interruptions import assert_equal, left_at_renames
 from tests.parties.processes import fork, lay_out
 from tests.parties.recorded import Recording
-from tests.parties.runs import ACTIVE, KEY, PASSIVES, raw_job, run, tables
+from tests.parties.runs import ACTIVE, KEY, PASSIVES, UNAUDITED, raw_job, run, tables
 from tests.parties.test_label_free import both
 
 TELCO, SHOP = PASSIVES[:2]
@@ -33,7 +33,7 @@ GIVEN = tables(passives=2, rows=600)
 SPLIT = {"test": 0.4, "validation": 0.1}
 KINDS = (
     {"kind": "auto", "candidates": ["linear", "boosting"]},
-    {"kind": "boosting", "max_iter": 20, "folds": 1},  # 100 trees in each of several folds take most of a run
+    {"kind": "boosting", "max_iter": 10, "folds": 1},  # 100 trees in each of several folds take most of a run
     {"kind": "linear"},
 )
 
@@ -85,7 +85,7 @@ def test_a_kill_at_any_time_resumes_to_the_same_model(tmp_path: Path, monkeypatc
     few_strengths(monkeypatch)
     job = fitted(top={"kind": "linear", "folds": 1})
     whole = tmp_path / "whole", run(job, GIVEN, tmp_path / "whole")
-    left = left_at_renames(tmp_path / "run", lambda: run(job, GIVEN, tmp_path / "run"), range(0, 100, 14))
+    left = left_at_renames(tmp_path / "run", lambda: run(job, GIVEN, tmp_path / "run"), range(0, 100, 20))
     assert 3 <= len(left) < 12
     for folder in left.values():
         assert_equal(folder, run(job, GIVEN, folder, resume=True), *whole, job)
@@ -114,7 +114,7 @@ def test_labels_that_are_drawn_are_fitted_to_and_no_others(tmp_path: Path, recor
 
 
 def test_the_run_is_reported_with_what_the_partners_add(tmp_path: Path) -> None:
-    made = raw(audit={"depth": "quick"})
+    made = raw(audit=UNAUDITED)
     made["parties"][ACTIVE]["privacy"] = {"label_free": None}
     job = validated(Job, {**made, "compare": ["alone", "centralised", "boosting", "retrained"]}, "")
     summary = execute(job, tmp_path / "run", Options(Keys(tmp_path, KEY), tables=GIVEN), Progress()).summary
@@ -155,10 +155,11 @@ def test_the_undefended_baseline_of_a_release_is_attacked_briefly() -> None:
 
 
 def test_its_longest_attacks_are_left_out_in_the_run_and_in_an_audit_of_it_again(tmp_path: Path) -> None:
-    made = raw(epochs=2, audit={"attacks": "auto"})
+    made = raw(epochs=1, batch_size=96, audit={"attacks": "auto", "rows": 64})
     made["parties"][ACTIVE]["privacy"] = {"label_free": None}
+    del made["parties"][SHOP], made["model"]["bottom"][SHOP]
     job = validated(Job, {**made, "compare": ["undefended"]}, "")
-    options = Options(Keys(tmp_path, KEY), tables=tables(passives=2))
+    options = Options(Keys(tmp_path, KEY), tables=tables())
     folder = execute(job, tmp_path / "run", options, Progress())
     in_the_run = folder.audit
     audit_again(folder)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,7 @@ from tests.parties.interruptions import Fails, assert_equal, crashes_at_rename, 
 from tests.parties.mutants import tamper, with_fields, with_tensors
 from tests.parties.processes import Site, fork, lay_out, wait_for
 from tests.parties.recorded import Recording
-from tests.parties.runs import ACTIVE, KEY, PASSIVES, raw_job, record, run, tables
+from tests.parties.runs import ACTIVE, BRIEF, KEY, PASSIVES, UNAUDITED, raw_job, record, run, tables
 from tests.training.test_all_runs import World
 
 TELCO = PASSIVES[0]
@@ -87,7 +88,7 @@ def raw(
         release="once",
         split={**SPLIT},  # a test may add to it
         privacy={"label_dp": {"eps": eps} | ({"range": [-4, 6]} if task == "regression" else {})},
-        **options,
+        **({"audit": UNAUDITED} | options),
     )
     made["parties"][TELCO]["fit"] = FIT | (fit or {})
     if epsilon is not None:
@@ -189,7 +190,7 @@ def test_labels_of_two_jobs_add_up_at_both_sides(tmp_path: Path) -> None:
         jobs.append(validated(Job, made, ""))
     assert jobs[0].digest() == jobs[1].digest()
     drawn = []
-    for nth, job in enumerate([*jobs, *jobs]):
+    for nth, job in enumerate([*jobs, jobs[0]]):
         drawn.append(kept(world.run(job, given), "released")["released"])
         assert (world.total(ACTIVE), world.total(TELCO)) == ((1.0, 8.0), (2.0, 16.0))[min(nth, 1)]
     assert not torch.equal(drawn[0], drawn[1])
@@ -240,13 +241,13 @@ def test_a_run_that_is_begun_again_draws_no_row_again(tmp_path: Path) -> None:
     """In another folder, under other keys of the run: one draw of each row, which costs once over all runs."""
     world, given, job = World(tmp_path), tables(rows=300), graded(epsilon=2.0)
     folders, died = [], 0
-    for nth in (12, 22, 30, 36, 1000, 1000):
+    for nth in (12, 30, 36, 1000):
         out = f"{nth} {len(folders)}"
         died += crashes_at_rename(nth, lambda out=out: world.run(job, given, out=out), after=nth % 4 == 0)
         folders.append(tmp_path / out)
     drawn = [kept(folder, "released")["released"] for folder in folders if _has_released(folder)]
-    assert died == 4
-    assert len(drawn) > 2
+    assert died == 3
+    assert len(drawn) > 1
     assert all(torch.equal(each, drawn[0]) for each in drawn)
     assert world.total(TELCO) == 2.0
     assert len(world.lines(TELCO)) > 1
@@ -309,7 +310,7 @@ def test_a_run_that_is_lost_while_a_partner_fits_goes_on(
     tmp_path: Path, recorded: Recording, failure: BaseException
 ) -> None:
     """The label owner may stop between the two rounds: its folder stays, with the draws of the labels."""
-    path, job, given = tmp_path / "run", graded(), FEW
+    path, job, given = tmp_path / "run", graded(audit=BRIEF["binary"]), FEW
     lost = Fails(FaultPoint.PHASE, TELCO, when=lambda phase: phase == "release", failure=failure)  # type: ignore[arg-type]
     with pytest.raises(type(failure)), training_folder(path, job, resume=False):
         run(job, given, path, faults=lost)
@@ -320,9 +321,9 @@ def test_a_run_that_is_lost_while_a_partner_fits_goes_on(
 
 
 def test_a_kill_at_any_time_resumes_to_the_same_draws(tmp_path: Path, recorded: Recording) -> None:
-    given, job = FEW, graded()
+    given, job = FEW, graded(audit=BRIEF["binary"])
     whole = recorded(job, given)
-    left = left_at_renames(tmp_path / "run", lambda: run(job, given, tmp_path / "run"), range(0, 100, 9))
+    left = left_at_renames(tmp_path / "run", lambda: run(job, given, tmp_path / "run"), range(0, 100, 10))
     assert 3 <= len(left) < 12
     for folder in left.values():
         assert_equal(folder, run(job, given, folder, resume=True), whole.folder, whole.trained, job)
@@ -818,23 +819,32 @@ def test_rows_that_the_partner_lacks(tmp_path: Path, top: Mapping[str, Any]) -> 
     assert int((~lacking).sum()) == trained.active.held_rows[TELCO] == 300
 
 
-def test_the_sent_labels_are_attacked(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def attacked(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Folder of a run of a task whose sent labels were attacked, once; not to be changed."""
+
+    @cache
+    def execute_once(task: str) -> Path:
+        base, given = tmp_path_factory.mktemp("attacked"), tables(task, rows=1500)
+        job = graded(task=task, eps=2.0, audit={"attacks": ["sent_labels"]})
+        return execute(job, base / "run", Options(Keys(base, KEY), tables=given), Progress()).path
+
+    return execute_once
+
+
+def test_the_sent_labels_are_attacked(attacked: Callable[[str], Path]) -> None:
     """What a partner reads of a label by its draw and its own model: both together more than each alone."""
-    job = validated(Job, raw(eps=1.0, audit={"attacks": ["sent_labels"]}), "")
-    execute(job, tmp_path / "run", Options(Keys(tmp_path, KEY), tables=tables(rows=1500)), Progress())
-    audit = RunFolder(tmp_path / "run").audit
-    (leak,) = [leak for leak in audit.runs["this run"].leaks if leak.attack == "sent_labels"]
+    leak = _sent_labels_leak(RunFolder(attacked("binary")))
     assert leak.message == "label"
     assert leak.leak > max(leak.other_aucs.values()) > 0.6
 
 
-@pytest.mark.parametrize(("task", "eps"), [("binary", 2.0), ("multiclass", 2.0), ("regression", 2.0)])
+@pytest.mark.parametrize("task", ["binary", "multiclass", "regression"])
 def test_a_label_owner_without_the_partners_columns_attacks_the_labels_it_sent(
-    tmp_path: Path, task: str, eps: float
+    attacked: Callable[[str], Path], tmp_path: Path, task: str
 ) -> None:
     """Between organisations grades stand for the partner's model, and read nearly as much of a label."""
-    job = validated(Job, raw(task=task, eps=eps, audit={"attacks": ["sent_labels"]}), "")
-    folder = execute(job, tmp_path / "run", Options(Keys(tmp_path, KEY), tables=tables(task, rows=1500)), Progress())
+    folder = RunFolder(Path(shutil.copytree(attacked(task), tmp_path / "run")))
     with_model = _sent_labels_leak(folder)
     for place in ("data", "checkpoint", "transcript"):
         shutil.rmtree(folder.path / place / TELCO)

@@ -21,12 +21,13 @@ from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.kernels.rows.grade_columns import grades_of_columns
+from cutlayer.parties.faults import FaultPoint
 from cutlayer.serving.predict import PredictionRequest, predict
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.tables import open_table
-from tests.parties.interruptions import assert_equal, left_at_renames
-from tests.parties.runs import ACTIVE, KEY, record, run
+from tests.parties.interruptions import Fails, assert_equal, interrupted, left_at_renames
+from tests.parties.runs import ACTIVE, BRIEF, KEY, record, run
 from tests.parties.stars import LAND, raw_star, star
 from tests.parties.test_grades import FIT, GRADE, TELCO, kept, raw
 from tests.training.test_all_runs import World
@@ -91,8 +92,9 @@ def test_it_adds_to_the_label_owners_columns(whole: Any) -> None:
 
 
 def _labels_sent(given: Mapping[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch) -> Tensor:
-    messages = record(monkeypatch)
-    run(graded(), given, folder)
+    """The labels of a run that ends where the partner begins to fit to them."""
+    messages, fits = record(monkeypatch), Fails(FaultPoint.PHASE, TELCO, when=lambda phase: phase == "release")
+    interrupted(graded(), given, folder, faults=fits)
     return sent(messages)
 
 
@@ -184,7 +186,7 @@ def _all_flipped(table: pa.Table) -> pa.Table:
 
 
 def test_a_kill_at_any_time_resumes_to_the_same_draws(tmp_path: Path) -> None:
-    given, job = loans(200), graded()
+    given, job = loans(200), graded(audit=BRIEF["binary"])
     whole = tmp_path / "whole", run(job, given, tmp_path / "whole")
     left = left_at_renames(tmp_path / "run", lambda: run(job, given, tmp_path / "run"), range(0, 100, 14))
     assert len(left) > 2

@@ -84,7 +84,7 @@ def guess(folder: Path | None) -> float:
         grades[IdIndex(ids).find(kept(folder, "released")["ids"].numpy())] = released(folder)
         held.append(grades)
     columns = np.stack(held, axis=1)
-    forest = RandomForestClassifier(200, min_samples_leaf=5, random_state=0, n_jobs=1)
+    forest = RandomForestClassifier(50, min_samples_leaf=5, random_state=0, n_jobs=1)
     forest.fit(columns[:KNOWN], HEALTH[:KNOWN])
     return float(roc_auc_score(HEALTH[KNOWN:], forest.predict_proba(columns[KNOWN:])[:, 1]))
 

@@ -33,6 +33,8 @@ from tests.parties.mutants import Change, doubled, lost, tamper, with_fields, wi
 from tests.parties.runs import ACTIVE, PASSIVES, raw_job, record, run, tables, unaudited_job
 
 JOB = unaudited_job(passives=2, privacy={"label_dp": {"eps": 2.0}, "max_norm": {}})
+TWO = unaudited_job(privacy={"label_dp": {"eps": 2.0}, "max_norm": {}})
+"""A job of two parties, where a third one has no part in what is wrong."""
 GIVEN = tables(passives=2)
 TELCO = PASSIVES[0]
 OTHER_ROWS = rows_digest(torch.arange(48))
@@ -89,8 +91,9 @@ WRONG: dict[str, tuple[Kind, Change]] = {
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_wrong_message_is_a_protocol_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
     tamper(monkeypatch, *WRONG[wrong], nth=1 if WRONG[wrong][0] in (Kind.GRADIENT, Kind.EMBEDDING) else 0)
+    job = JOB if "another party" in wrong else TWO
     with pytest.raises(ProtocolError):
-        run(JOB, GIVEN, tmp_path)
+        run(job, {name: GIVEN[name] for name in job.parties}, tmp_path)
 
 
 @pytest.fixture(scope="module")

@@ -71,11 +71,19 @@ def test_rows_that_no_training_row_refers_to_have_labels_of_all() -> None:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    folder = tmp_path_factory.mktemp("whole")
+    """A run: its folder, what it returned and sent, and the rows whose labels it chose."""
+    folder, chosen, choose = tmp_path_factory.mktemp("whole"), list[int](), labels_phase.label_rows
+
+    def noting(*given: Any) -> Any:
+        rows, refers = choose(*given)
+        chosen.extend(rows.tolist())
+        return rows, refers
+
     with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(labels_phase, "label_rows", noting)
         messages = record(patched)
         trained = run(JOB, GIVEN, folder)
-    return folder, trained, messages
+    return folder, trained, messages, chosen
 
 
 def sent(messages: Any, name: str) -> Tensor:
@@ -84,7 +92,7 @@ def sent(messages: Any, name: str) -> Tensor:
 
 
 def test_one_label_and_one_grade_of_each_row_of_a_partner_cross(whole: Any) -> None:
-    _, trained, messages = whole
+    _, trained, messages, _ = whole
     for name in (TELCO, LAND):
         released = [each for each in messages if each.kind is Kind.RELEASE and each.sender == name]
         common = trained.passives[name].alignment.links[0].run
@@ -111,20 +119,9 @@ def test_it_adds_to_the_label_owners_columns(tmp_path: Path) -> None:
 
 def test_no_message_depends_on_the_label_of_a_row_that_is_not_chosen(whole: Any, tmp_path: Path) -> None:
     """Labels of held-out rows, and of training rows of which none was sent, can be any."""
-    _, trained, messages = whole
-    chosen: list[int] = []
-    choose = labels_phase.label_rows
-
-    def noting(*given: Any) -> Any:
-        rows, refers = choose(*given)
-        chosen.extend(rows.tolist())
-        return rows, refers
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(labels_phase, "label_rows", noting)
-        run(JOB, GIVEN, tmp_path / "same")
+    folder, trained, messages, chosen = whole
     positions = trained.active  # the common order is that of the digests, which the run's record has
-    order = _order(whole[0])
+    order = _order(folder)
     free = np.setdiff1d(np.arange(len(GIVEN[ACTIVE])), np.unique(chosen))
     assert len(free) > len(positions.split.test)
     flipped = GIVEN[ACTIVE]["label"].to_pylist()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow.compute as pc
@@ -39,6 +39,7 @@ from tests.parties.test_grades import GIVEN, TELCO, graded, raw
 from tests.training.test_all_runs import World
 
 COUNT = 150
+SOME = tables(rows=600)
 
 
 def released(folder: Path) -> Tensor:
@@ -140,28 +141,37 @@ def test_a_pilot_with_half_as_wide_an_interval(
     assert bool(takes) == ("half as wide" in section.blocks[0].text)
 
 
-def test_a_full_run_repeats_the_draws_and_costs_once(tmp_path: Path) -> None:
+class Repeated(NamedTuple):
+    """A pilot, a larger one and a full run of one job, and the sums of epsilon of both parties after these."""
+
+    world: World
+    folders: list[Path]
+    totals: dict[str, float | None]
+
+
+@pytest.fixture(scope="module")
+def repeated(tmp_path_factory: pytest.TempPathFactory) -> Repeated:
+    world = World(tmp_path_factory.mktemp("repeated"))
+    folders = [world.run(graded(epsilon=2.0), SOME, pilot=count) for count in (100, 200, 0)]
+    return Repeated(world, folders, {name: world.total(name) for name in (TELCO, ACTIVE)})
+
+
+def test_a_full_run_repeats_the_draws_and_costs_once(repeated: Repeated) -> None:
     """Also a larger pilot: its rows contain those of the smaller one."""
-    world, given, job = World(tmp_path), tables(rows=600), graded(epsilon=2.0)
-    folders = [world.run(job, given, pilot=count) for count in (100, 200, 0)]
-    few, more, every = map(released, folders)
+    few, more, every = map(released, repeated.folders)
     for smaller, larger in ((few, more), (more, every)):
         there = ~smaller[:, 0].isnan()
         assert torch.equal(smaller[there], larger[there])
-    assert [line.count for line in RunStore(world.secrets / LEDGER_FILE).lines() if line.party == TELCO][:2] == [
-        100,
-        200,
-    ]
-    assert world.total(TELCO) == 2.0
-    assert world.total(ACTIVE) == 3.0
+    lines = RunStore(repeated.world.secrets / LEDGER_FILE).lines()
+    assert [line.count for line in lines if line.party == TELCO][:2] == [100, 200]
+    assert repeated.totals == {TELCO: 2.0, ACTIVE: 3.0}
 
 
-def test_other_jobs_and_names_see_the_same_rows(tmp_path: Path) -> None:
+def test_other_jobs_and_names_see_the_same_rows(repeated: Repeated) -> None:
     """A label owner that repeats pilots with another seed or other settings learns of no further row."""
-    world, given = World(tmp_path), tables(rows=600)
-    first = sent_rows(world.run(graded(), given, pilot=100))
     with pytest.warns(UserWarning, match="labels"):
-        assert sent_rows(world.run(graded(seed=9, eps=2.0), given, pilot=100)) == first
+        other = repeated.world.run(graded(seed=9, eps=2.0), SOME, out="other", pilot=100)
+    assert sent_rows(other) == sent_rows(repeated.folders[0])
 
 
 def test_the_key_of_the_rows_which_the_label_owner_is_sent_is_not_the_secret() -> None:

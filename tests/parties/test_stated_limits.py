@@ -15,7 +15,7 @@ from cutlayer.training.folder import RunFolder
 from tests.models.estimator_rows import steps_that_find_a_xor_b
 from tests.parties.runs import ACTIVE, KEY, run
 from tests.parties.test_carried_together import GIVEN, TELCO, World, made
-from tests.parties.test_predicted_grades import FIRST, LATER, predicted, served, trained
+from tests.parties.test_predicted_grades import FIRST, LATER, Saved, Start, predicted, served, trained
 
 OPEN = {"b": 1.0, "a": 1.0, "other": 1.0}
 COPIED = GIVEN[TELCO].set_column(1, "a", GIVEN[TELCO]["b"])
@@ -26,6 +26,33 @@ REFUSED = r"0\.1 of an attribute of a at most.*nothing was sent"
 @pytest.fixture(autouse=True)
 def _enough_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     steps_that_find_a_xor_b(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def worlds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Saved, Job, Path]]:
+    """Worlds with a run, of open limits and of one for a, with the job and the folder of the run."""
+    made = {}
+    with pytest.MonkeyPatch.context() as patched:
+        steps_that_find_a_xor_b(patched)
+        for name, limits in {"open": OPEN, "strict": {**OPEN, "a": 0.1}}.items():
+            saved = Saved(World(tmp_path_factory.mktemp(name)), tmp_path_factory.mktemp("copies"))
+            made[name] = saved, *trained(saved.world, "one", FIRST, limits)
+            saved.save("trained")
+    return made
+
+
+@pytest.fixture
+def opened(worlds: dict[str, tuple[Saved, Job, Path]]) -> Start:
+    """The world of open limits, its job and its run."""
+    saved, job, folder = worlds["open"]
+    return saved.restored("trained"), job, folder
+
+
+@pytest.fixture
+def strict(worlds: dict[str, tuple[Saved, Job, Path]]) -> Start:
+    """The world of a limit for a."""
+    saved, job, folder = worlds["strict"]
+    return saved.restored("trained"), job, folder
 
 
 def in_one_process(job: Job, folder: Path, rows: slice = slice(None), key: bytes | None = None) -> int:
@@ -39,10 +66,9 @@ def limited(job: Job, limits: dict[str, float]) -> Job:
 
 
 @pytest.mark.parametrize("how", ["file", "service"])
-def test_a_limit_of_the_private_file_holds_in_one_process_too(tmp_path: Path, how: str) -> None:
+def test_a_limit_of_the_private_file_holds_in_one_process_too(opened: Start, how: str) -> None:
     """Which reads the limits of the training alone: those that were refused by are noted beside the secret."""
-    world = World(tmp_path)
-    job, folder = trained(world, "one", FIRST, OPEN)
+    _, job, folder = opened
     strict = limited(job, {**OPEN, "a": 0.1})
     asked = (
         partial(predicted, strict, folder, LATER, COPIED) if how == "file" else served(strict, folder, COPIED).__enter__
@@ -55,17 +81,16 @@ def test_a_limit_of_the_private_file_holds_in_one_process_too(tmp_path: Path, ho
     assert in_one_process(job, folder) == len(LATER)
 
 
-def test_a_limit_of_the_training_holds_although_the_private_file_has_a_higher_one(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    job, folder = trained(world, "one", FIRST, {**OPEN, "a": 0.1})
+def test_a_limit_of_the_training_holds_although_the_private_file_has_a_higher_one(strict: Start) -> None:
+    _, job, folder = strict
     predicted(limited(job, OPEN), folder, FIRST, GIVEN[TELCO].slice(0, 1000))
     with pytest.raises(ConfigError, match=REFUSED):
         in_one_process(job, folder)
 
 
-def test_limits_are_of_the_whole_table_in_one_process_too(tmp_path: Path) -> None:
+def test_limits_are_of_the_whole_table_in_one_process_too(strict: Start) -> None:
     """The attack: to ask for 79 rows at a time, of which too little is known."""
-    job, folder = trained(World(tmp_path), "one", FIRST, {**OPEN, "a": 0.1})
+    _, job, folder = strict
     for rows in (slice(0, 79), slice(79, 158), slice(5, 6)):
         with pytest.raises(ConfigError, match=REFUSED):
             in_one_process(job, folder, rows)
@@ -82,9 +107,8 @@ def test_limits_hold_where_the_key_is_supplied(tmp_path: Path) -> None:
     assert in_one_process(limited(job, OPEN), folder, key=KEY) == len(LATER)
 
 
-def test_a_damaged_note_of_limits_is_refused(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    job, folder = trained(world, "one", FIRST, OPEN)
+def test_a_damaged_note_of_limits_is_refused(opened: Start) -> None:
+    world, job, folder = opened
     (world.secrets / f"{TELCO}.key.grades" / "limits.json").write_text("[1]")
     with pytest.raises(CheckpointError, match=r"limits\.json cannot be read"):
         in_one_process(job, folder)

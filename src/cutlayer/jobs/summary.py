@@ -55,6 +55,8 @@ def summary_of(
     sizes = {"train": len(split.train), "validation": len(split.validation), "test": len(split.test)}
     partners = _partners(job, active)
     answers_all = active.fit is not None or job.top.get("kind") in SUBSET_TOPS
+    if active.present:  # metrics without some parties may not be shown: see `absences_to_show`
+        answers_all &= len(active.logits_without) + (job.active not in active.widths) == 2 ** len(partners) - 1
     bounds = interval(task, active.logits, active.labels, job.train.seed)
     whole = Summary(
         run=_run(job, folder, trained, threads, reproducible=reproducible),

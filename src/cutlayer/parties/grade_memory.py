@@ -18,6 +18,7 @@ from cutlayer.data.ids import Digests
 from cutlayer.data.row_values import ValuesOf, ValueWords, single_words
 from cutlayer.errors import CheckpointError
 from cutlayer.parties.carried_together import GradedRows
+from cutlayer.parties.grade_turns import Release, both_of, grades_in_turn, indices_among, row_words, rows_at
 from cutlayer.storage.durable import locked, make_folder, write_whole
 from cutlayer.storage.json_values import parse_json
 from cutlayer.storage.tensor_file import read_tensors, write_tensors
@@ -25,10 +26,6 @@ from cutlayer.storage.tensor_file import read_tensors, write_tensors
 _FILE = re.compile(r"[0-9]{6}-\w+")
 """Names of the files; others, such as copies, are none of them."""
 _LIMITS_FILE = "limits.json"
-_MAX_TURNS = 16
-"""Number of turns from which on it is known which grades a row had, each once, and not when: so the memory has no more
-than 31 earlier grades of a row. Before it, when a grade changed can tell what no grade does. In a turn no row has two
-grades, however many notes it is of: else a reader that asks for one changed row at a time would soon use them up."""
 
 
 class _Header(NamedTuple):
@@ -39,33 +36,6 @@ class _Header(NamedTuple):
     epsilon: float | None
     columns: tuple[str, ...] = ()
     fits: frozenset[str] = frozenset()
-
-
-class _Release(NamedTuple):
-    """Rows of a release, ascending by the words of their ids, and the further grades that some had before.
-
-    Attributes:
-        ids: Words of their ids, int64 (n,).
-        grades: The newest grade of each, int64 (n,).
-        values: Words of their values, int64 (n,).
-        noted: The turn in which each was noted last, int64 (n,), from 0; see `_MAX_TURNS`.
-        earlier_ids: Words of the ids of rows with other grades before, ascending, int64 (m,).
-        earlier_grades: These grades, those of a row in their order in time, int64 (m,).
-        earlier_turns: The turn that replaced each, from 1, int64 (m,).
-    """
-
-    ids: npt.NDArray[np.int64]
-    grades: npt.NDArray[np.int64]
-    values: ValueWords
-    noted: npt.NDArray[np.int64]
-    earlier_ids: npt.NDArray[np.int64] = np.zeros(0, np.int64)
-    earlier_grades: npt.NDArray[np.int64] = np.zeros(0, np.int64)
-    earlier_turns: npt.NDArray[np.int64] = np.zeros(0, np.int64)
-
-    @property
-    def turn(self) -> int:
-        """The newest turn."""
-        return min(int(max(self.noted.max(initial=0), self.earlier_turns.max(initial=0))), _MAX_TURNS)
 
 
 class JoinKeys(NamedTuple):
@@ -118,12 +88,12 @@ class GradeMemory:
             return
         values = rows.values(rows.columns)
         none = np.zeros_like(words)
-        release = _Release(words, graded.grades, none if values is None else values, none)
-        release = _rows_at(release, np.argsort(words, kind="stable"))
+        release = Release(words, graded.grades, none if values is None else values, none)
+        release = rows_at(release, np.argsort(words, kind="stable"))
         if known:
             # Of fewer rows than before, as in a pilot of the same draws: what was released stays released.
             before, noted = _read(known[0])
-            header, release = header._replace(fits=header.fits | noted.fits), _both(before, release)
+            header, release = header._replace(fits=header.fits | noted.fits), both_of(before, release)
             if header == noted and all(map(np.array_equal, before, release)):
                 return
         number = max((int(path.name.partition("-")[0]) for path in files), default=0) + 1
@@ -140,8 +110,7 @@ class GradeMemory:
         known, header = _read(path)
         if fit and fit not in header.fits:
             return False
-        at = _indices_among(_words(digests), known.ids)
-        return bool((at >= 0).all() and (known.grades[at] == graded.grades).all())
+        return bool(np.isin(row_words(_words(digests), graded.grades), row_words(known.ids, known.grades)).all())
 
     def epsilons(self, fit: str) -> set[float | None]:
         """The epsilons at which grades of a fit were released."""
@@ -185,7 +154,7 @@ class GradeMemory:
 
         A row is that of an earlier release with the same id. Where there is none, as the ids there are another column,
         it is the one with the same values, if no other row has these, here or there. Several grades that a row had in
-        one release, since its columns changed between predictions, are as many releases: see `_grades_in_turn`.
+        one release, since its columns changed between predictions, are as many releases: see `grades_in_turn`.
 
         Args:
             name: Name of the draws of a release.
@@ -206,17 +175,17 @@ class GradeMemory:
             if (other == name and own is None) or not len(release.ids):
                 continue
             at = np.empty_like(words)
-            at[order] = _indices_among(words[order], release.ids)
+            at[order] = indices_among(words[order], release.ids)
             if header.columns and (at < 0).any() and (at >= 0).sum() < len(release.ids):
                 at = _match_by_values(at, values(header.columns), release.values)
-            found += _grades_in_turn(release, header, at, own)
+            found += grades_in_turn(release, header.bands, header.epsilon, at, own)
         return found, names
 
     def has_rows(self, digests: Digests) -> npt.NDArray[np.bool_]:
         """Whether a release has each of some rows, (n,), by the digests of their ids, uint8 (n, 16)."""
         found = np.zeros(len(digests), np.bool_)
         for path in self._files():
-            found |= _indices_among(_words(digests), _read(path)[0].ids) >= 0
+            found |= indices_among(_words(digests), _read(path)[0].ids) >= 0
         return found
 
     def forget(self, digests: Digests) -> None:
@@ -225,11 +194,11 @@ class GradeMemory:
         with self._locked_if_there():
             for path in self._files():
                 release, header = _read(path)
-                stay = _indices_among(release.ids, gone) < 0
+                stay = indices_among(release.ids, gone) < 0
                 if not stay.all():
-                    later = _indices_among(release.earlier_ids, gone) < 0
+                    later = indices_among(release.earlier_ids, gone) < 0
                     earlier = (each[later] for each in release[4:])
-                    _write(path, _Release(*_rows_at(release, stay)[:4], *earlier), header)
+                    _write(path, Release(*rows_at(release, stay)[:4], *earlier), header)
 
     def forget_job(self, job: str) -> None:
         """Remove the releases of a job, by its digest."""
@@ -254,95 +223,24 @@ def _words(digests: Digests) -> npt.NDArray[np.int64]:
     return np.ascontiguousarray(digests[:, 8:]).view("<i8")[:, 0].astype(np.int64)
 
 
-def _indices_among(words: npt.NDArray[np.int64], known: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Where each of some words is among others, which are ascending, int64 (n,); -1 for those that are not."""
-    if not len(known):
-        return np.full(len(words), -1)
-    at = np.minimum(np.searchsorted(known, words), len(known) - 1)
-    return np.where(known[at] == words, at, -1)
-
-
 def _match_by_values(at: npt.NDArray[np.int64], values: ValueWords | None, known: ValueWords) -> npt.NDArray[np.int64]:
-    """Rows of a release as `_indices_among`, those that no id finds by their values."""
+    """Rows of a release as `indices_among`, those that no id finds by their values."""
     if values is None:
         return at
     free = np.ones(len(known), np.bool_)
     free[at[at >= 0]] = False
     mine, theirs = np.flatnonzero(at < 0), np.flatnonzero(free)
-    mine = mine[_indices_among(values[mine], single_words(values)) >= 0]
-    theirs = theirs[_indices_among(known[theirs], np.sort(values[mine])) >= 0]
-    theirs = theirs[_indices_among(known[theirs], single_words(known)) >= 0]
+    mine = mine[indices_among(values[mine], single_words(values)) >= 0]
+    theirs = theirs[indices_among(known[theirs], np.sort(values[mine])) >= 0]
+    theirs = theirs[indices_among(known[theirs], single_words(known)) >= 0]
     theirs = theirs[np.argsort(known[theirs])]
-    found = _indices_among(values[mine], known[theirs])
+    found = indices_among(values[mine], known[theirs])
     joined = at.copy()
     joined[mine[found >= 0]] = theirs[found[found >= 0]]
     return joined
 
 
-def _rows_at(release: _Release, rows: npt.NDArray[np.generic]) -> _Release:
-    return release._replace(**{name: getattr(release, name)[rows] for name in ("ids", "grades", "values", "noted")})
-
-
-def _both(before: _Release, after: _Release) -> _Release:
-    """A release with the rows of both, and the earlier grades of those whose grade is another by now."""
-    at = _indices_among(before.ids, after.ids)
-    changed = (at >= 0) & (before.grades != after.grades[at])
-    turn = min(before.turn + bool((before.noted[changed] == before.turn).any()), _MAX_TURNS)
-    after = after._replace(noted=np.full_like(after.ids, turn))
-    rest = _rows_at(before, at < 0)
-    every = _Release(*(np.concatenate(each) for each in zip(rest[:4], after[:4], strict=True)))
-    every = _rows_at(every, np.argsort(every.ids, kind="stable"))
-    return every._replace(**_with_changes(before, before.ids[changed], before.grades[changed], turn))
-
-
-def _with_changes(
-    before: _Release, words: npt.NDArray[np.int64], replaced: npt.NDArray[np.int64], turn: int
-) -> dict[str, npt.NDArray[np.int64]]:
-    """The earlier grades of a release, with those that a turn replaces, by the ids (m,) of their rows."""
-    ids, grades = np.r_[before.earlier_ids, words], np.r_[before.earlier_grades, replaced]
-    turns = np.r_[before.earlier_turns, np.full(len(words), turn)]
-    late = np.flatnonzero(turns >= _MAX_TURNS)
-    first = np.unique(np.stack([ids[late], grades[late]]), axis=1, return_index=True)[1]
-    stay = np.r_[np.flatnonzero(turns < _MAX_TURNS), late[np.sort(first)]]
-    stay = stay[np.lexsort((turns[stay], ids[stay]))]
-    ids, grades, turns = ids[stay], grades[stay], turns[stay]
-    late = np.flatnonzero(turns >= _MAX_TURNS)
-    turns[late] = _MAX_TURNS + np.arange(len(late)) - np.searchsorted(ids[late], ids[late])
-    return {"earlier_ids": ids, "earlier_grades": grades, "earlier_turns": turns}
-
-
-def _grades_in_turn(
-    release: _Release, header: _Header, at: npt.NDArray[np.int64], own: npt.NDArray[np.int64] | None
-) -> Iterator[GradedRows]:
-    """The grades of rows in a release before each turn that changed some, the oldest first, and the newest ones.
-
-    A reader sees whether the grade of a row changed, and that alone may tell an attribute. So rows that had the grade
-    that they have now are no rows that are not known: they have a code of their own, which no noise hides. A reader of
-    draws, of which equal ones may be of different grades, knows no more.
-
-    Args:
-        release: The release.
-        header: What it is.
-        at: Place of each row among its rows, int64 (n,), -1 for none.
-        own: Grades by the same draws that rows have now; `None` of other draws, of which the newest are those.
-    """
-    there = np.flatnonzero(at >= 0)
-    ids, grades = release.ids[at[there]], release.grades[at[there]]
-    now, turns = grades if own is None else own[there], [grades]
-    for turn in np.unique(release.earlier_turns)[::-1]:
-        of_turn = np.flatnonzero(release.earlier_turns == turn)
-        before = _indices_among(ids, release.earlier_ids[of_turn])
-        turns.append(np.where(before >= 0, release.earlier_grades[of_turn][before], turns[-1]))
-    for each in turns[::-1]:
-        is_whole = own is None and each is grades
-        same = np.zeros(len(there), np.bool_) if is_whole else each == now
-        if not same.all():
-            of_rows = np.full(len(at), -1)
-            of_rows[there] = np.where(same, header.bands, each)
-            yield GradedRows(of_rows, header.bands + (not is_whole), header.epsilon, not is_whole)
-
-
-def _write(path: Path, release: _Release, header: _Header) -> None:
+def _write(path: Path, release: Release, header: _Header) -> None:
     tensors = {"ids": release.ids, "grades": release.grades.astype(np.uint8), "values": release.values}
     if release.turn:
         grades, turns = (each.astype(np.uint8) for each in release[5:])
@@ -354,7 +252,7 @@ def _write(path: Path, release: _Release, header: _Header) -> None:
     write_tensors(path, {name: torch.from_numpy(each) for name, each in tensors.items()}, stated)
 
 
-def _read(path: Path) -> tuple[_Release, _Header]:
+def _read(path: Path) -> tuple[Release, _Header]:
     try:
         tensors, header = read_tensors(path)
         epsilon = float.fromhex(header["epsilon"]) if header["epsilon"] else None
@@ -363,7 +261,7 @@ def _read(path: Path) -> tuple[_Release, _Header]:
         numbers = {name: tensor.numpy().astype(np.int64) for name, tensor in tensors.items()}
         if "noted" not in numbers:  # of no change, or of an earlier version
             numbers["noted"] = np.full_like(numbers["ids"], numbers.get("earlier_turns", np.zeros(1)).max())
-        return _Release(**numbers), read
+        return Release(**numbers), read
     except (OSError, ValueError, KeyError, OverflowError, TypeError) as damage:
         remedy = "restore it from a backup, or remove it: its release then counts as one whose grades are not known"
         raise CheckpointError(f"{path} cannot be read ({damage}); {remedy}") from None

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from functools import partial
 
+import torch
 from torch import Tensor
 
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.receiving import send_done
+from cutlayer.kernels.rows.small_groups import MIN_ROWS
 from cutlayer.models.absence import Names, absent_sets
 from cutlayer.models.top_estimators.top import FittedTop
 from cutlayer.parties.active_fit import column_importances, estimate_pilots
@@ -42,6 +44,28 @@ def lead(side: ActiveSide) -> Generator[Port, Message, ActiveOutcome]:
     return _outcome(side, metrics, logits, evidence)
 
 
+def absences_to_show(sets: Sequence[Names], present: Mapping[str, Tensor]) -> list[Names]:
+    """Sets of absent parties, in their order, of which metrics can be shown: any two differ in no row, or in many.
+
+    A row that no party of two sets has is predicted alike in both. So the difference of two losses is that of the other
+    rows: of few, labels could be read from it.
+
+    Args:
+        sets: Sets of absent parties, that of nobody among them, which is shown, and that of all first of the others.
+        present: Which held-out rows each party has, bool (n,), in a run on all rows; else nothing.
+    """
+    if not present:
+        return list(sets)
+    seen = torch.stack([*present.values()], dim=1)
+    lacking = {names: seen & torch.tensor([name in names for name in present]) for names in sets}
+    shown: list[Names] = []
+    for names in sorted(sets, key=lambda names: (bool(names), -len(names))):
+        counts = (int((lacking[names] != lacking[other]).any(1).sum()) for other in shown)
+        if all(count == 0 or count >= MIN_ROWS for count in counts):
+            shown.append(names)
+    return [names for names in sets if names in shown]
+
+
 def _outcome(
     side: ActiveSide, metrics: Mapping[str, float], logits: Mapping[Names, Tensor], evidence: tuple[Evidence, ...]
 ) -> ActiveOutcome:
@@ -68,7 +92,7 @@ def _outcome(
         fingerprint=setup.fingerprint,
         lost=dict(side.presence.lost),
         positive_share=setup.positive_share,
-        logits_without={names: without for names, without in logits.items() if names},
+        logits_without={names: logits[names] for names in absences_to_show(list(logits), held.present(part)) if names},
         weights=setup.weights,
         fit=setup.top.fitted if isinstance(setup.top, FittedTop) else None,
         columns=partial(column_importances, setup, side.passives, part, side.job.train.seed),
