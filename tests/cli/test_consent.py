@@ -34,7 +34,7 @@ class Bottom(nn.Module):
         return self.layer(numbers)
 """
 USER = {"kind": "python", "path": "cli_consent_spy:Bottom"}
-ATTACKS = {"attacks": ["norm", "model_completion"]}
+ATTACKS = {"attacks": ["model_completion"]}
 BRIEFLY = ("--attack", "norm")
 """An audit that is not of what the attacks find."""
 REFUSED = "expected consent before"

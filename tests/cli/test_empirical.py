@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 
 from cutlayer.protections.catalogue import DPEmbedding
 from cutlayer.results.audit import PassiveAudit
 from cutlayer.training.file_digests import write_digests
+from tests.cli.jobs import QuietPlace, write_tables
 from tests.report.passive_samples import exact, passive_run
 
 CALL = ("--empirical-epsilon", "--canaries", "2000")
 
 
-@pytest.fixture
-def guarded(place):
-    """A finished run with a guarantee on each side."""
+@pytest.fixture(scope="module")
+def guarded_once(tmp_path_factory):
+    """The folder of a finished run with a guarantee on each side; not to be changed."""
+    place = QuietPlace(tmp_path_factory.mktemp("guarded"))
+    write_tables(place.folder)
     private = {"parties.bank.privacy": {"label_dp": {"eps": 1.0}}}
     private["parties.telco.privacy"] = {"dp_embedding": {"clip": 1.0, "epsilon": 8.0, "delta": 1e-5}}
     place.change({**private, "train.epochs": 1})
     assert place.call("run", place.file, "--json").code == 0
     return place.run_folder
+
+
+@pytest.fixture
+def guarded(guarded_once, place):
+    return Path(shutil.copytree(guarded_once, place.folder / "guarded"))
 
 
 def halve_the_noise(monkeypatch):

@@ -20,6 +20,7 @@ from pyarrow import csv, parquet
 from cutlayer.accounting.release_log import ReleaseLog
 from cutlayer.channel.receipts import Receipt
 from cutlayer.channel.trail import verify_trail
+from cutlayer.cli import report as reporting
 from cutlayer.cli import run as running
 from cutlayer.cli.forget import _next, _show
 from cutlayer.config import Job, validated
@@ -336,8 +337,11 @@ def test_what_is_refused_deletes_nothing(world: Path, place: Place) -> None:
 
 
 def test_ids_that_no_record_has_change_nothing_and_an_id_that_was_trained_on_is_forgotten(
-    world: Path, place: Place
+    world: Path, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """What is trained afterwards is not looked at."""
+    monkeypatch.setattr(running, "train", lambda *_, **__: None)
+    monkeypatch.setattr(reporting, "write_report", lambda *_, **__: None)
     before, job = contents(world, ()), world / "job.yaml"
     (world / "withdrawn.csv").write_text("id\n9901\n9902\n")
     refused = place.call("forget", job, "--rows", world / "withdrawn.csv")
@@ -390,6 +394,8 @@ class Apart:
                 result = self.call(name, "exchange", "--folder", self.base / "shared", *more)
                 assert result.code in (0, 5), result
                 done[name] = result.code
+            if not any(done.values()):
+                break
         assert done == {"bank": 0, "telco": 0}
 
     def forget(self, asking: str, *options: object) -> tuple[Path, Path]:

@@ -496,7 +496,6 @@ def test_init_writes_grades_for_several_labels_of_one_process(place: Place) -> N
     job = load_job(place.file)
     assert job.parties["bank"].protections == {"label_dp": {"eps": 1.0}}  # what the rarer label needs
     assert (job.parties["telco"].fit or {})["kind"] == "grade"
-    assert place.call("check", "job.yaml").code == 0
 
 
 def test_scikit_learn_fits_an_estimator_for_each_column_of_labels() -> None:

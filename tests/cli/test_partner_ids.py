@@ -187,8 +187,10 @@ def test_an_exchange_of_files_and_a_month_with_keys_that_no_partner_has(place: P
     """With grades, which send labels too; tests/parties/test_partner_ids.py has files of releases without."""
     prepare(place, raw_graded_star())
     for _ in range(3):
-        said = {name: step(place, name) for name in NAMES}
-    assert {each["state"] for each in said.values()} == {"done"}
+        said = {name: step(place, name)["state"] for name in NAMES}
+        if {*said.values()} == {"done"}:
+            break
+    assert {*said.values()} == {"done"}
     given = star(1)
     phones = [None if key is None else key + 5000 * (row % 2) for row, key in enumerate(keys_of(given, TELCO))]
     given["bank"] = given["bank"].set_column(1, "phone", pa.array(phones))
@@ -198,6 +200,8 @@ def test_an_exchange_of_files_and_a_month_with_keys_that_no_partner_has(place: P
         for name in (TELCO, LAND):
             step(place, name, *june, f"{name}-june.csv")
         found = step(place, "bank", *june, "bank-june.csv", "--out", "june.parquet")
+        if found["state"] == "done":
+            break
     assert (found["state"], found["rows"]) == ("done", LOANS)
     scores = parquet.read_table(place.folder / "june.parquet")
     assert [int(row) for row in scores["id"].to_pylist()] == given["bank"]["id"].to_pylist()
@@ -228,7 +232,6 @@ def test_forgotten_rows_of_the_label_owner_and_of_a_partner(place: Place) -> Non
     csv.write_csv(pa.table({"id": [int(tested[0])]}), place.folder / "loan.csv")
     assert place.call("forget", "job.yaml", "--rows", "gone.csv", "--party", TELCO).code == 0
     assert place.call("forget", "job.yaml", "--rows", "loan.csv", "--party", "bank").code == 0
-    place.call("run", "job.yaml")
     summary = RunFolder(place.run_folder).summary
     left = [row for row in range(LOANS) if given["bank"]["id"][row].as_py() != int(tested[0])]
     held, keys = held_by(given, TELCO), keys_of(given, TELCO)

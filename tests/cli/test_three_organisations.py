@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -57,10 +58,8 @@ def test_init_finds_ids_formats_and_numbers_of_rows(written: dict[str, str], fol
     )
 
 
-def test_the_event_of_a_loan_is_not_the_greater_word(place: Place) -> None:
-    tables = place.folder / "tables"
-    tables.mkdir()
-    write_csv_files(tables)
+def test_the_event_of_a_loan_is_not_the_greater_word(folders: dict[str, Path], place: Place) -> None:
+    tables = Path(shutil.copytree(folders["csv"], place.folder / "tables"))
     result = place.call("init", tables, "--label", "status", "--yes", "--overwrite")
     assert "positive class: charged_off (990 rows); the other: paid (2,010)" in result.out
     result = place.call("init", tables, "--label", "status", "--positive", "paid", "--yes", "--overwrite")
