@@ -38,10 +38,10 @@ types: $(VENV)/installed-dev
 layers: $(VENV)/installed-dev
 	$(BIN)/lint-imports
 
-# The longest files first, in the order of tests/conftest.py. Four processes for two cores: one of them runs the files
-# that fork (FORKING), which waits much of the time, and the others wait now and then.
+# The longest files first, in the order of tests/conftest.py. Five processes for two cores: two of them run the files
+# that fork (FORKING), which wait much of the time, and the others wait now and then.
 unit: $(VENV)/installed-dev
-	$(PYTEST) --forks 4
+	$(PYTEST) --forks 5
 
 # The tests that failed last time, one at a time.
 failed: $(VENV)/installed-dev

@@ -122,72 +122,72 @@ FORKING = (
     "studies/test_smoke.py",
     "training/test_device.py",
 )
-"""Files that fork processes from one that has imported everything, which takes five seconds: one worker runs them all.
+"""Files that fork processes from one that has imported everything, which takes five seconds: two workers run them all.
 
-They wait much of the time, while the other workers compute.
+They wait much of the time, while the other workers compute. One worker alone would still wait when all else is done.
 """
 
 LONGEST = (
     "conformance/test_conformance.py",
-    "nvflare/test_engine.py",
-    "models/test_top_estimators_top.py",
-    "estimator/test_sklearn.py",
     "serving/test_onnx.py",
-    "studies/test_completion.py",
-    "benchmarks/test_label_defences.py",
-    "report/test_html.py",
-    "cli/test_verbs.py",
-    "cli/test_start.py",
-    "parties/test_carried_together.py",
-    "cli/test_further_labels.py",
-    "parties/test_guard.py",
-    "audit/test_features.py",
-    "cli/test_recommend.py",
-    "sweeps/test_shared.py",
-    "benchmarks/test_grade_attacks.py",
-    "training/test_process.py",
     "cli/test_init.py",
-    "cli/test_partner_ids.py",
-    "models/test_top_estimators_choice.py",
-    "parties/test_pretended_device.py",
-    "report/test_browser.py",
+    "cli/test_further_labels.py",
+    "parties/test_partner_ids.py",
+    "models/test_top_estimators_top.py",
+    "parties/test_partner_grades.py",
+    "benchmarks/test_label_defences.py",
+    "parties/test_private_grades.py",
+    "parties/test_lowered_epsilon.py",
+    "cli/test_verbs.py",
+    "estimator/test_sklearn.py",
+    "cli/test_start.py",
+    "cli/test_recommend.py",
+    "docs/test_extending.py",
     "estimator/test_classifier.py",
-    "data/test_any_size.py",
     "studies/test_malicious.py",
-    "parties/test_resume.py",
-    "audit/test_run_audits.py",
-    "audit/test_peers.py",
-    "benchmarks/test_first_job_scale.py",
-    "audit/test_embedding_canaries.py",
-    "jobs/test_courier.py",
-    "serving/test_graded.py",
-    "data/test_block_shuffle.py",
+    "sweeps/test_shared.py",
+    "report/test_browser.py",
+    "training/test_process.py",
+    "parties/test_carried_together.py",
+    "report/test_html.py",
+    "data/test_any_size.py",
+    "models/test_private_grade.py",
+    "benchmarks/test_grade_attacks.py",
+    "benchmarks/test_grades.py",
     "cli/test_exchange.py",
-    "studies/test_record.py",
-    "studies/test_embedding_budget.py",
-    "package/test_package.py",
-    "report/test_headline.py",
-    "data/test_column_formats.py",
-    "data/test_real.py",
-    "cli/test_init_odd_tables.py",
-    "models/test_grade_bands.py",
-    "training/test_references.py",
-    "audit/test_history.py",
-    "protections/test_past_batches.py",
-    "estimator/test_defaults.py",
-    "models/test_pilot.py",
     "channel/test_tls.py",
-    "parties/test_checkpoints_within.py",
-    "training/test_images.py",
-    "estimator/test_protected.py",
-    "parties/test_mutants.py",
-    "alignment/test_psi_resume.py",
-    "serving/test_requests.py",
-    "docs/test_readme.py",
-    "models/test_row_independence.py",
-    "audit/test_completion.py",
-    "audit/test_malicious_bounds.py",
-    "parties/test_step_reads.py",
+    "parties/test_predicted_grades.py",
+    "parties/test_guard.py",
+    "serving/test_graded.py",
+    "studies/test_completion.py",
+    "cli/test_partner_ids.py",
+    "cli/test_consent.py",
+    "cli/test_bad_runs.py",
+    "cli/test_damage.py",
+    "audit/test_embedding_canaries.py",
+    "nvflare/test_tunnel.py",
+    "test_workers.py",
+    "parties/test_limits_of_other_columns.py",
+    "audit/test_features.py",
+    "training/test_all_runs.py",
+    "jobs/test_courier.py",
+    "channel/test_hostile.py",
+    "audit/test_history.py",
+    "data/test_sources.py",
+    "parties/test_pretended_device.py",
+    "package/test_package.py",
+    "audit/test_grade_influence.py",
+    "report/test_default_job.py",
+    "docs/test_examples.py",
+    "parties/test_changed_grades.py",
+    "conformance/test_feature_defences.py",
+    "parties/test_changed_labels.py",
+    "protections/test_marvell.py",
+    "models/test_top_estimators_choice.py",
+    "audit/test_grade_canaries.py",
+    "parties/test_resume.py",
+    "parties/test_bits.py",
+    "training/test_departures.py",
 )
 """Files whose tests take more than five seconds, the longest first: workers begin with them, and none ends with one."""
 
@@ -266,13 +266,14 @@ class Examples:
 
 
 def together(item: pytest.Item) -> str:
-    """What tests have in common that one process runs: their file, and those of `FORKING` are as one."""
+    """What tests have in common that one process runs: their file, and those of `FORKING` are as two."""
     file = item.nodeid.partition("::")[0]
-    return "forking" if file.removeprefix("tests/") in FORKING else file
+    name = file.removeprefix("tests/")
+    return f"forking {FORKING.index(name) % 2}" if name in FORKING else file
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the slow tests, and put the files of the worker that forks first, then the longest."""
+    """Mark the slow tests, and put the files of the workers that fork first, then the longest."""
     for item in items:
         if is_slow(item.path):
             item.add_marker(pytest.mark.slow)
