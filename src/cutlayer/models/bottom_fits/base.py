@@ -11,6 +11,7 @@ from pydantic import Field
 
 from cutlayer.config import FrozenModel
 from cutlayer.errors import Diverged
+from cutlayer.kernels.noise.informative_rows import informative_draws
 from cutlayer.kernels.noise.randomized_response import drawn_rate, expected_shortfall, transition_matrix
 from cutlayer.kernels.noise.score_bands import MIN_EPSILON, lower_epsilons
 from cutlayer.lazy import Tensor, nn, torch
@@ -82,6 +83,11 @@ class DrawnLabels:
     def transition(self) -> Tensor:
         """Probability that a class (row) is drawn as another (column), float64 (classes, classes)."""
         return transition_matrix(self.epsilon, self.classes)
+
+    def informative_rows(self, known: int) -> float:
+        """Number of true labels that would tell as much as those of so many `known` rows of these, by their shares."""
+        shares = (torch.bincount(self.values, minlength=self.classes).double() / max(len(self.values), 1)).tolist()
+        return informative_draws(shares, known, self.epsilon, are_numbers=self.are_numbers)
 
     def fault(self) -> str:
         """What no draw of randomised response would be; empty where nothing is.

@@ -74,11 +74,7 @@ def planned_folds(drawn: DrawnLabels) -> tuple[int, float | None]:
     Labels that are worth many rows are as well predicted by fewer folds, and part of them suffices for the choice.
     Without such a part candidates are chosen in the first folds.
     """
-    from cutlayer.kernels.noise.informative_rows import informative_draws
-
-    rows = len(drawn.values)
-    shares = (torch.bincount(drawn.values, minlength=drawn.classes).double() / max(1, rows)).tolist()
-    worth = informative_draws(shares, rows, drawn.epsilon, are_numbers=drawn.are_numbers)
+    worth = drawn.informative_rows(len(drawn.values))
     return (FOLDS, None) if worth < MANY_INFORMATIVE_ROWS else (FEW_FOLDS, MANY_INFORMATIVE_ROWS / worth)
 
 

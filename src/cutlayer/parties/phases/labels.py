@@ -13,7 +13,7 @@ from cutlayer.channel.receiving import receive_chunks, send_in_chunks
 from cutlayer.config import Job
 from cutlayer.config.phases import reads_labels
 from cutlayer.errors import ConfigError, PeerLost, ProtocolError
-from cutlayer.kernels.noise.informative_rows import MIN_USEFUL_ROWS, informative_draws
+from cutlayer.kernels.noise.informative_rows import MIN_USEFUL_ROWS
 from cutlayer.kernels.noise.label_levels import levels_for
 from cutlayer.models.bottom_fits import label_epsilon_of
 from cutlayer.models.bottom_fits.base import DrawnLabels
@@ -91,7 +91,8 @@ def _check_worth(side: ActiveSide, name: str, labels: Tensor, known: int, epsilo
     Raises:
         ConfigError: They are worth fewer informative rows than the job asks for.
     """
-    worth, least = _worth(side.job, name, DrawnLabels(labels.long(), epsilon, classes), known)
+    drawn = DrawnLabels(labels.long(), epsilon, classes, side.job.task == "regression")
+    worth, least = drawn.informative_rows(known), _least_worth(side.job, name)
     if worth < least:
         wanted = f"drawn labels worth {least:,} rows or more to {name}"
         got = f"about {worth:,.0f} by {known:,} training rows at label epsilon {epsilon:g}"
@@ -99,18 +100,9 @@ def _check_worth(side: ActiveSide, name: str, labels: Tensor, known: int, epsilo
         raise ConfigError.expected(wanted, got, remedy)
 
 
-def _worth(job: Job, name: str, drawn: DrawnLabels, known: int) -> tuple[float, int]:
-    """Informative rows that drawn labels are worth to a party, and how many the job asks for.
-
-    Args:
-        job: The job.
-        name: Name of the party.
-        drawn: Drawn labels of its training rows.
-        known: Number of these rows whose label it is.
-    """
-    shares = (torch.bincount(drawn.values, minlength=drawn.classes).double() / max(len(drawn.values), 1)).tolist()
-    worth = informative_draws(shares, known, drawn.epsilon, are_numbers=job.task == "regression")
-    return worth, int(job.bottom_of(name).get("least_rows", MIN_USEFUL_ROWS))
+def _least_worth(job: Job, name: str) -> int:
+    """Informative rows that the job asks of drawn labels for a party."""
+    return int(job.bottom_of(name).get("least_rows", MIN_USEFUL_ROWS))
 
 
 def follow(side: PassiveSide) -> Generator[Port, Message, None]:
@@ -142,7 +134,7 @@ def follow(side: PassiveSide) -> Generator[Port, Message, None]:
         got = f"{len(values):,} of {len(stated)} kinds"
     if not got:
         # No rates tell an attribute that is spread over many classes. Of so many its sender would have sent none.
-        worth, least = _worth(side.job, side.local.name, drawn, rows)
+        worth, least = drawn.informative_rows(rows), _least_worth(side.job, side.local.name)
         got = f"some worth {worth:,.0f} rows, of {least:,} that the job asks for" if worth < least else ""
     if got:
         raise ProtocolError.expected(f"{rows:,} drawn labels from {side.port.peer}", got)
