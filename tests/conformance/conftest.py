@@ -29,6 +29,7 @@ def _smaller_models() -> Iterator[None]:
         patched.setattr(best_guess, "BOOSTING_SETTINGS", best_guess.BOOSTING_SETTINGS._replace(trees=10))
         patched.setitem(best_guess.RESIDUAL_TREES, "max_iter", 10)
         patched.setattr(lira, "SHADOW_PAIRS", 4)
+        patched.setattr(lira, "TREES", 20)
         for name, value in {"BATCH": 64, "PASSES": 30, "HIDDEN": 64}.items():
             patched.setattr(sdar, name, value)
         for name in ("LR", "SIMULATOR_LR", "DISCRIMINATOR_LR"):
