@@ -68,7 +68,7 @@ def test_with_the_true_model_a_missing_column_is_matched() -> None:
 def test_the_model_of_the_bottom_comes_nearer_and_leaves_the_initial_one_as_it_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(exact, "STEPS", 500)
+    monkeypatch.setattr(exact, "STEPS", 350)
     codes, numbers = table()
     initial = Tanh(weights() + 0.3 * weights(5))
     before = initial.weights.detach().clone()

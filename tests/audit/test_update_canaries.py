@@ -22,7 +22,7 @@ from tests.parties.runs import raw_job
 KEY = bytes(range(32))
 
 
-def play(canaries: int = 1500) -> GuaranteeTest:
+def play(canaries: int = 1000) -> GuaranteeTest:
     """Test `dp_bottom` of a job of three epochs."""
     raw = raw_job(epochs=3)
     raw["parties"]["telco"]["privacy"] = {"dp_bottom": {"clip": 2.0, "epsilon": 8.0, "delta": 1e-5}}
