@@ -25,6 +25,8 @@ IMPORTED = (
     "cutlayer.cli.exchange",
     "cutlayer.cli.exchange_steps",
     "cutlayer.cli.ledger",
+    "cutlayer.models.bottom_fits.private_grade",
+    "cutlayer.models.row_independence",
     "cutlayer.serving.provenance",
 )
 """What the commands of a month import besides those of other tests: a process of its own would find it out."""
