@@ -46,9 +46,10 @@ def write_outcomes(file: Path) -> None:
 
 
 def outcomes(rows: int, months: int, seed: int) -> Iterator[dict[str, Any]]:
-    """What the year by files, and that by TLS, each disturbed, left, beside the undisturbed one by files.
+    """What the year by files, and that by TLS, each disturbed, left, beside the undisturbed one by TLS.
 
-    Draws are the same however files travel, and so are scores and ledgers: one undisturbed year is enough for both.
+    Draws are the same however files travel, and so are scores and ledgers: one undisturbed year is enough for both, and
+    by TLS both parties end with their first command.
     """
     with tempfile.TemporaryDirectory() as place:
         (made := Path(place) / "made").mkdir()
@@ -58,6 +59,6 @@ def outcomes(rows: int, months: int, seed: int) -> Iterator[dict[str, Any]]:
             base = Path(shutil.copytree(made, Path(place) / name))
             return year.run_year(base, months=months, kills=kills, seed=seed, tls=tls)
 
-        undisturbed = left("undisturbed", 0, tls=False)
+        undisturbed = left("undisturbed", 0, tls=True)
         for name in ("files", "tls"):
             yield year.outcome(undisturbed, left(name, 1, tls=name == "tls"))
