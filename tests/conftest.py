@@ -311,11 +311,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     What tests import when they run, each process that is forked would import anew.
     """
     if session.config.getoption("forks") and not session.config.getoption("collectonly"):
-        from tests.parties.processes import IMPORTED, start_server
+        from tests.parties.processes import IMPORTED
         from tests.prepared import prepare
 
-        if any(together(item).startswith("forking") for item in session.items):
-            start_server(session.config._tmp_path_factory.getbasetemp() / "processes.txt")
         for name in (*IMPORTED, "skops.io", "torch._dynamo"):
             with suppress(ImportError):
                 import_module(name)
