@@ -84,7 +84,6 @@ SLOW = (
 
 FORKING = (
     "batches/test_batches.py",
-    "benchmarks/test_predict.py",
     "benchmarks/test_row_memory.py",
     "benchmarks/test_scale.py",
     "benchmarks/test_serving.py",
@@ -108,23 +107,17 @@ FORKING = (
     "jobs/test_tls_processes.py",
     "loggers/test_context.py",
     "nvflare/test_engine.py",
-    "parties/test_all_rows.py",
-    "parties/test_all_rows_by_steps.py",
-    "parties/test_fitted_top.py",
     "parties/test_grades.py",
     "parties/test_kill.py",
-    "parties/test_label_free.py",
     "parties/test_on_absent.py",
-    "parties/test_once.py",
     "parties/test_release_log.py",
-    "parties/test_warmup.py",
     "serving/test_page.py",
     "studies/test_smoke.py",
     "training/test_device.py",
 )
-"""Files that fork processes from one that has imported everything, which takes five seconds: two workers run them all.
+"""Files whose tests wait for processes much of the time: two workers run them all, while the other workers compute.
 
-They wait much of the time, while the other workers compute. One worker alone would still wait when all else is done.
+One worker alone would still wait when all else is done.
 """
 
 LONGEST = (
