@@ -32,6 +32,8 @@ TELCO, SHOP = PASSIVES[:2]
 LINEAR = {"kind": "linear", "width": 3}
 GIVEN = tables(passives=2, rows=600)
 SPLIT = {"test": 0.4, "validation": 0.1}
+RECORDED = {"rows": 64, "attacks": []}
+"""An audit that records what is sent, and attacks nothing."""
 KINDS = (
     {"kind": "auto", "candidates": ["linear", "boosting"]},
     {"kind": "boosting", "max_iter": 10, "folds": 1},  # 100 trees in each of several folds take most of a run
@@ -42,7 +44,7 @@ KINDS = (
 def raw(task: str = "binary", top: Mapping[str, Any] = KINDS[1], **options: Any) -> dict[str, Any]:
     """Two passive parties that release a sketch once, and a top model that is fitted at once."""
     bottoms = {ACTIVE: {"kind": "auto"}, TELCO: LINEAR, SHOP: LINEAR}
-    settings = {"release": "once", "split": SPLIT, "bottom": bottoms} | options
+    settings = {"release": "once", "split": SPLIT, "bottom": bottoms, "audit": RECORDED} | options
     made = raw_job(task, passives=2, top=top, **settings)
     if settings["release"] == "once":
         for name in (TELCO, SHOP):

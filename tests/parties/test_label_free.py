@@ -58,7 +58,8 @@ EARLY = {"patience": 1, "min_delta": 0.001}
 
 def raw(**options: Any) -> dict[str, Any]:
     """Two passive parties that release a sketch once."""
-    settings = {"epochs": 3, "release": "once", "bottom": {ACTIVE: MLP, TELCO: LINEAR, SHOP: LINEAR}} | options
+    bottoms = {ACTIVE: MLP, TELCO: LINEAR, SHOP: LINEAR}
+    settings = {"epochs": 3, "release": "once", "bottom": bottoms, "audit": {"rows": 64, "attacks": []}} | options
     made = raw_job(passives=2, **settings)
     for name in (TELCO, SHOP):
         if settings["release"] == "once":
