@@ -60,6 +60,7 @@ from tests.parties.mutants import tamper, with_fields, with_tensors
 from tests.parties.processes import Site, fork, lay_out, wait_for
 from tests.parties.recorded import Recording
 from tests.parties.runs import ACTIVE, BRIEF, KEY, PASSIVES, UNAUDITED, raw_job, record, run, tables
+from tests.parties.threads import run_apart
 from tests.training.test_all_runs import World
 
 TELCO = PASSIVES[0]
@@ -350,8 +351,7 @@ def test_processes_have_the_same_grades_and_no_port_is_open_while_a_partner_fits
     labels = load_file(checkpoint / "drawn.safetensors")["labels"]
     processes[TELCO].kill()
     assert processes[ACTIVE].wait() == 3
-    processes = {name: fork(site, "--resume") for name, site in sites.items()}
-    assert {name: process.wait() for name, process in processes.items()} == dict.fromkeys(sites, 0)
+    run_apart(sites, resume=True)
     assert torch.equal(load_file(checkpoint / "drawn.safetensors")["labels"], labels)
     mine = load_file(checkpoint / "released.safetensors")["released"]
     assert torch.equal(mine, kept(tmp_path / "whole", "released")["released"])
