@@ -84,7 +84,6 @@ SLOW = (
 
 FORKING = (
     "batches/test_batches.py",
-    "benchmarks/test_predict.py",
     "benchmarks/test_row_memory.py",
     "benchmarks/test_scale.py",
     "benchmarks/test_serving.py",
@@ -116,9 +115,9 @@ FORKING = (
     "studies/test_smoke.py",
     "training/test_device.py",
 )
-"""Files that fork processes from one that has imported everything, which takes five seconds: two workers run them all.
+"""Files whose tests wait for processes much of the time: two workers run them all, while the other workers compute.
 
-They wait much of the time, while the other workers compute. One worker alone would still wait when all else is done.
+One worker alone would still wait when all else is done.
 """
 
 LONGEST = (
