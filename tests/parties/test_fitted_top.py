@@ -157,11 +157,11 @@ def test_the_undefended_baseline_of_a_release_is_attacked_briefly() -> None:
 
 
 def test_its_longest_attacks_are_left_out_in_the_run_and_in_an_audit_of_it_again(tmp_path: Path) -> None:
-    made = raw(epochs=1, batch_size=96, audit={"attacks": "auto", "rows": 64})
+    made = raw(epochs=1, batch_size=64, audit={"attacks": "auto", "rows": 64})
     made["parties"][ACTIVE]["privacy"] = {"label_free": None}
     del made["parties"][SHOP], made["model"]["bottom"][SHOP]
     job = validated(Job, {**made, "compare": ["undefended"]}, "")
-    options = Options(Keys(tmp_path, KEY), tables=tables())
+    options = Options(Keys(tmp_path, KEY), tables=tables(rows=160))
     folder = execute(job, tmp_path / "run", options, Progress())
     in_the_run = folder.audit
     audit_again(folder)

@@ -416,7 +416,7 @@ def test_the_undefended_baseline_is_trained_end_to_end() -> None:
 
 def test_what_the_condition_buys_is_measured_against_that_baseline(tmp_path: Path) -> None:
     """Attacks on gradients have results where gradients crossed, and are not "not run" where none did."""
-    made = raw(epochs=2)
+    made = raw(epochs=2, batch_size=96)
     made["parties"][ACTIVE] |= {
         "privacy": {"label_free": None},
         "audit": {"attacks": ["joint_spectral", "bilinear", "directions"]},
