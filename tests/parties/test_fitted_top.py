@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from safetensors.torch import load_file
 
 from cutlayer.audit.sample import sample_of
 from cutlayer.config import Job, validated
@@ -22,11 +20,9 @@ from cutlayer.training.folder import RunFolder
 from cutlayer.training.together import Keys
 from tests.models.estimator_rows import few_strengths
 from tests.parties.interruptions import assert_equal, left_at_renames
-from tests.parties.processes import lay_out
 from tests.parties.recorded import Recording
 from tests.parties.runs import ACTIVE, KEY, PASSIVES, UNAUDITED, raw_job, run, tables
 from tests.parties.test_label_free import both
-from tests.parties.threads import run_apart
 
 TELCO, SHOP = PASSIVES[:2]
 LINEAR = {"kind": "linear", "width": 3}
@@ -92,16 +88,6 @@ def test_a_kill_at_any_time_resumes_to_the_same_model(tmp_path: Path, monkeypatc
     assert 3 <= len(left) < 12
     for folder in left.values():
         assert_equal(folder, run(job, GIVEN, folder, resume=True), *whole, job)
-
-
-def test_organisations_have_the_same_model(tmp_path: Path, recorded: Recording) -> None:
-    whole = recorded(fitted(), GIVEN).folder
-    sites = lay_out(tmp_path, raw(), GIVEN)
-    run_apart(sites)
-    mine, theirs = (
-        load_file(folder / "checkpoint" / ACTIVE / "best.safetensors") for folder in (sites[ACTIVE].run, whole)
-    )
-    assert all(torch.equal(mine[name], tensor) for name, tensor in theirs.items() if name.startswith("module/"))
 
 
 def test_labels_that_are_drawn_are_fitted_to_and_no_others(tmp_path: Path, recorded: Recording) -> None:
