@@ -6,7 +6,7 @@ import json
 import secrets
 import shutil
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
 from io import StringIO
@@ -61,10 +61,10 @@ def prepare(place: Place) -> None:
     (place.folder / "telco.yaml").write_text("{table: telco.csv, id: id, fit: {kind: sketch}, audit: {attacks: []}}")
 
 
-def family(*further: str, label: str = "churned", **telco: Any) -> dict[str, Any]:
+def family(*further: str, label: str = "churned", attacks: Sequence[str] = (), **telco: Any) -> dict[str, Any]:
     others = [name for name in LABELS if name not in (label, *further)]
     bottom = {"bank": {"kind": "auto"}, "telco": {"kind": "linear", "width": 4}}
-    owner = {"label": label, "features": {"exclude": others}, "audit": {"attacks": ["few_labels"]}}
+    owner = {"label": label, "features": {"exclude": others}, "audit": {"attacks": [*attacks]}}
     owner |= {"further_labels": [*further]} if further else {}
     partner = {"table": "telco.csv", "id": "id", "fit": {"kind": "sketch"}, "audit": {"attacks": []}}
     parties = {
@@ -90,7 +90,7 @@ def test_one_run_trains_each_label_on_one_release_and_the_partner_sees_nothing_o
         return place.call("run", f"{name}.yaml", "--key", "key", "--json").document()
 
     both, alone, second = (
-        ran(family("upgraded"), "both"),
+        ran(family("upgraded", attacks=["few_labels"]), "both"),
         ran(family(), "alone"),
         ran(family(label="upgraded"), "second"),
     )
@@ -155,7 +155,7 @@ def test_a_label_of_later_is_trained_by_a_resume_and_noise_is_paid_for_once(plac
 
 def test_a_search_trains_the_first_label_alone_and_names_it(place: Place) -> None:
     prepare(place)
-    place.write(family("upgraded"))
+    place.write(family("upgraded", attacks=["few_labels"]))
     found = place.call("sweep", "job.yaml", "--vary", "train.seed=1,2", "--trials", "1", "--json").document()
     assert found["job"].endswith(", churned")
     assert found["trials"][0]["state"] == "complete"
@@ -449,7 +449,7 @@ def test_two_labels_of_one_job_that_tell_an_attribute_together_are_refused(
     assert not sent.exists()
     allowed = graded("upgraded")
     allowed["model"]["bottom"]["telco"]["grades"] = 2
-    allowed["parties"]["telco"]["audit"] = {"attacks": ["best_guess"]}
+    allowed["parties"]["telco"]["audit"] = {"attacks": ["best_guess"], "rows": 200}
     place.write(allowed)
     assert place.call("run", "job.yaml", "--out", "runs/read").code == 0
     report = place.call("report", "runs/read/labels/upgraded", "--json").document()

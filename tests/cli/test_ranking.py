@@ -41,7 +41,7 @@ def job(**owner: Any) -> dict[str, Any]:
     split, top = owner.pop("split", {"by": "session"}), owner.pop("top", {"kind": "linear"})
     task = owner.pop("task", "ranking")
     bank = {"role": "active", "table": "bank.csv", "id": "id", "label": "grade", "group": "session", **owner}
-    telco = {"role": "passive", "table": "telco.csv", "id": "id", "fit": {"kind": "sketch"}}
+    telco = {"role": "passive", "table": "telco.csv", "id": "id", "fit": {"kind": "sketch"}, "audit": {"attacks": []}}
     return {
         "task": task,
         "parties": {"bank": {key: value for key, value in bank.items() if value is not None}, "telco": telco},
