@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
@@ -413,10 +411,3 @@ def test_what_the_machine_refuses_is_bad_input(place, monkeypatch, failure, mess
     result = place.call("check", place.file)
     assert result.code == 2
     assert message in result.error
-
-
-def test_python_m_cutlayer_is_cutlayer(place):
-    here = place.call("rnu")
-    ran = subprocess.run([sys.executable, "-m", "cutlayer", "rnu"], capture_output=True, text=True, check=False)
-    assert (ran.returncode, ran.stdout, ran.stderr) == (here.code, here.out, here.err)
-    assert (here.code, "No such command 'rnu'" in here.err) == (2, True)
