@@ -69,8 +69,8 @@ def test_the_halves_of_images_train(tmp_path: Path, cutlayer: Callable) -> None:
     text = audited(block(HOW_TO / "images.md", "images.yaml"), "label: digit", "\n    audit: {attacks: [spectral]}")
     (tmp_path / "images.yaml").write_text(text, encoding="utf-8")
     draw = np.random.default_rng(0)
-    images, digits = draw.integers(0, 256, (240, 28, 28), dtype=np.uint8), draw.integers(0, 3, 240)
-    parts = {"x_train": images[:200], "y_train": digits[:200], "x_test": images[200:], "y_test": digits[200:]}
+    images, digits = draw.integers(0, 256, (140, 28, 28), dtype=np.uint8), draw.integers(0, 3, 140)
+    parts = {"x_train": images[:100], "y_train": digits[:100], "x_test": images[100:], "y_test": digits[100:]}
     np.savez(tmp_path / "mnist.npz", **parts)
     code, report = cutlayer("run", tmp_path / "images.yaml")
     assert code == 0
