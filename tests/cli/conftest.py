@@ -22,6 +22,13 @@ def place(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
     return Place(tmp_path, capsys)
 
 
+@pytest.fixture
+def fewer_are_ample(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawn labels that are worth 100 rows are enough for grades, in place of 1,000: tables of a tenth of the rows."""
+    for module in ("grades_choice", "cautions"):
+        monkeypatch.setattr(f"cutlayer.jobs.{module}.AMPLE_ROWS", 100)
+
+
 @pytest.fixture(scope="session")
 def finished_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of one finished run with a protection and its undefended twin; not to be changed."""

@@ -480,8 +480,9 @@ def test_labels_with_grades_are_of_one_process(place: Place) -> None:
     assert "expected all runs on the same rows to cost epsilon 8 at most" in place.call("run", "job.yaml").err
 
 
+@pytest.mark.usefixtures("fewer_are_ample")
 def test_init_writes_grades_for_several_labels_of_one_process(place: Place) -> None:
-    draw, rows = np.random.default_rng(0), 30_000
+    draw, rows = np.random.default_rng(0), 3_000
     hidden, ids = draw.normal(size=rows), np.arange(rows)
     labels = {"churned": (hidden > 0).astype(int), "upgraded": (hidden > 0.8).astype(int)}
     csv.write_csv(pa.table({"id": ids, "age": draw.normal(size=rows), **labels}), place.folder / "bank.csv")
