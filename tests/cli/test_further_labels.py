@@ -22,6 +22,7 @@ from sklearn.multioutput import MultiOutputClassifier
 
 from cutlayer import VerticalClassifier
 from cutlayer.accounting import Ledger
+from cutlayer.attacks.feature import best_guess
 from cutlayer.cli.app import _run
 from cutlayer.config import Job
 from cutlayer.config.load import load_job
@@ -437,6 +438,7 @@ def test_two_labels_of_one_job_that_tell_an_attribute_together_are_refused(
     stream = np.random.default_rng(7)
     monkeypatch.setattr(secrets, "token_bytes", stream.bytes)
     steps_that_find_a_xor_b(monkeypatch)
+    monkeypatch.setitem(best_guess.FOREST_SETTINGS, "n_estimators", 6)
     draw = np.random.default_rng(0)
     a, b, ids = draw.integers(2, size=700), draw.integers(2, size=700), np.arange(700)
     labels = {"churned": b, "upgraded": a ^ b, "amount": (draw.random(700) < 0.98) == a}

@@ -217,16 +217,16 @@ def test_a_search_goes_on_to_more_trials_and_repeats_none(place, folder, stated,
 
 def test_two_processes_share_the_trials(place):
     place.change(SHORT)
-    result = []
     command = ["sweep", str(place.file), *THREE, "--storage", str(place.folder / "shared.log"), "--json", "--out"]
-    running = {}
-    for name in ("one", "two"):
-        folder = place.folder / f"process {name}"
-        folder.mkdir()
-        running[folder] = forked(run_in, folder, [*command, str(place.folder / name)])
-    for folder, process in running.items():
-        assert (process.wait(), (folder / "errors.txt").read_text()) == (0, "")
-        result.append(json.loads((folder / "output.json").read_text()))
+    folder = place.folder / "process"
+    folder.mkdir()
+    other = forked(run_in, folder, [*command, str(place.folder / "two")])
+    try:
+        printed = place.call(*command, place.folder / "one")
+        assert (printed.code, other.wait(), (folder / "errors.txt").read_text()) == (0, 0, "")
+    finally:
+        other.kill()
+    result = [printed.document(), json.loads((folder / "output.json").read_text())]
     assert result[0]["front"] == result[1]["front"]
     assert len(result[0]["trials"]) == len(result[1]["trials"]) == 3
     here, there = (trials_of(item) for item in result)

@@ -129,7 +129,7 @@ def test_check_forecasts_the_bytes_of_warmup_epochs(place):
     sent = []
     for warmup in (1, 2):
         phases = {"train.release": "once", "train.warmup_epochs": warmup, "train.epochs": 1 + warmup}
-        place.change({**UNAUDITED, **phases})
+        place.change({**UNAUDITED, "parties.telco.audit": {"attacks": []}, **phases})
         report = place.call("run", place.file, "--out", f"warmup-{warmup}", "--json").document()
         sent.append({party["name"]: party["bytes_sent"] for party in report["parties"]})
     result = place.call("check", place.file, "--json").document()

@@ -93,7 +93,9 @@ def test_your_own_model_trains(tables: Path, monkeypatch: pytest.MonkeyPatch, cu
 
 def test_a_gate_stops_a_build(tables: Path, cutlayer: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
     audit_briefly(monkeypatch)
-    text = block(HOW_TO / "gates.md", "gates.yaml").replace("label_auc: 0.95", "label_auc: 0.501")
+    text = block(HOW_TO / "gates.md", "gates.yaml").replace(
+        "fail_above: {label_auc: 0.95", "attacks: [norm], fail_above: {label_auc: 0.501"
+    )
     (tables / "job.yaml").write_text(text + "train: {epochs: 1}\n", encoding="utf-8")
     leaks = tables / "leaks"
     assert cutlayer("run", tables / "job.yaml", "--out", leaks)[0] == 1
