@@ -202,7 +202,19 @@ BRIEF = (
 Nor are the repetitions of an audit, but in `audit`, and the masks of ids, but in `alignment`.
 """
 
-BRIEFER = ("batches", "benchmarks", "cli", "estimator", "jobs", "loggers", "parties", "report", "serving", "sweeps")
+BRIEFER = (
+    "batches",
+    "benchmarks",
+    "cli",
+    "docs",
+    "estimator",
+    "jobs",
+    "loggers",
+    "parties",
+    "report",
+    "serving",
+    "sweeps",
+)
 """Folders of `BRIEF` in which no result of a fitted model is a subject either: folds and resamples are fewer."""
 
 
@@ -283,10 +295,12 @@ def _briefly(request: pytest.FixtureRequest) -> Iterator[None]:
     from tests.cli.jobs import audit_briefly, share_engine, write_jobs_once
     from tests.models.estimator_rows import few_repetitions, fit_briefly
     from tests.parties.row_checks import check_each_architecture_once
+    from tests.read_once import read_files_once
 
     with pytest.MonkeyPatch.context() as patched:
         fit_briefly(patched)
         share_engine(patched)
+        read_files_once(patched)
         write_jobs_once(patched)
         check_each_architecture_once(patched)
         if is_in(BRIEFER):
