@@ -38,7 +38,7 @@ def play(canaries: int = 1500) -> GuaranteeTest:
 
 
 def test_the_mechanism_stays_under_its_epsilon() -> None:
-    result = play(4000)
+    result = play(3000)
     assert 0.4 * 8 < result.lower_bound < result.epsilon == pytest.approx(8.0)
     assert result.conclusive
 

@@ -27,7 +27,7 @@ from cutlayer.problem.task import Task
 from cutlayer.results.pilot import Verdict, verdict_of
 from tests.models.estimator_rows import few_strengths
 
-ROWS, COUNT = 8000, 800
+ROWS, COUNT = 4000, 600
 
 
 def measured(name: str, predicted: Any, truth: Any) -> Influences:

@@ -22,10 +22,11 @@ from cutlayer.training.folder import RunFolder
 from cutlayer.training.together import Keys
 from tests.models.estimator_rows import few_strengths
 from tests.parties.interruptions import assert_equal, left_at_renames
-from tests.parties.processes import fork, lay_out
+from tests.parties.processes import lay_out
 from tests.parties.recorded import Recording
 from tests.parties.runs import ACTIVE, KEY, PASSIVES, UNAUDITED, raw_job, run, tables
 from tests.parties.test_label_free import both
+from tests.parties.threads import run_apart
 
 TELCO, SHOP = PASSIVES[:2]
 LINEAR = {"kind": "linear", "width": 3}
@@ -91,11 +92,10 @@ def test_a_kill_at_any_time_resumes_to_the_same_model(tmp_path: Path, monkeypatc
         assert_equal(folder, run(job, GIVEN, folder, resume=True), *whole, job)
 
 
-def test_processes_have_the_same_model(tmp_path: Path, recorded: Recording) -> None:
+def test_organisations_have_the_same_model(tmp_path: Path, recorded: Recording) -> None:
     whole = recorded(fitted(), GIVEN).folder
     sites = lay_out(tmp_path, raw(), GIVEN)
-    processes = {name: fork(site) for name, site in sites.items()}
-    assert {name: process.wait() for name, process in processes.items()} == dict.fromkeys(sites, 0)
+    run_apart(sites)
     mine, theirs = (
         load_file(folder / "checkpoint" / ACTIVE / "best.safetensors") for folder in (sites[ACTIVE].run, whole)
     )

@@ -323,7 +323,7 @@ def test_a_run_that_is_lost_while_a_partner_fits_goes_on(
 def test_a_kill_at_any_time_resumes_to_the_same_draws(tmp_path: Path, recorded: Recording) -> None:
     given, job = FEW, graded(audit=BRIEF["binary"])
     whole = recorded(job, given)
-    left = left_at_renames(tmp_path / "run", lambda: run(job, given, tmp_path / "run"), range(0, 100, 10))
+    left = left_at_renames(tmp_path / "run", lambda: run(job, given, tmp_path / "run"), range(0, 100, 15))
     assert 3 <= len(left) < 12
     for folder in left.values():
         assert_equal(folder, run(job, given, folder, resume=True), whole.folder, whole.trained, job)
@@ -477,9 +477,9 @@ def test_an_attribute_in_a_few_of_many_classes_is_no_draw(rows: int) -> None:
 
 @pytest.mark.parametrize("classes", [2, 3, 16, 256])
 def test_no_honest_draw_is_refused(classes: int) -> None:
-    """300 draws of shares from one class alone to all alike, of few rows and of many."""
+    """180 draws of shares from one class alone to all alike, of few rows and of many."""
     rng = np.random.default_rng(0)
-    for nth in range(300):
+    for nth in range(180):
         shares = rng.dirichlet(np.full(classes, (0.02, 0.3, 50.0)[nth % 3]))
         epsilon, rows = (0.5, 1.0, 2.0, 4.0)[nth % 4], (60, 300, 3000)[nth // 4 % 3]
         slope, offset = drawn_rate(epsilon, classes)

@@ -47,8 +47,8 @@ def test_dying_at_any_rename_changes_nothing(tmp_path: Path, whole: tuple[Path, 
 
     After one the folder is as before the next, but for the file that is to be renamed.
     """
-    left = left_at_renames(tmp_path / "run", partial(run, JOB, GIVEN, tmp_path / "run"), range(1, 200, 9))
-    assert 3 <= len(left) < 23, "expected a run that renames 20 to 200 files"
+    left = left_at_renames(tmp_path / "run", partial(run, JOB, GIVEN, tmp_path / "run"), range(1, 200, 15))
+    assert 3 <= len(left) < 14, "expected a run that renames 30 to 200 files"
     for folder in left.values():
         assert_equal(folder, run(JOB, GIVEN, folder, resume=True), *whole, JOB)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import signal
+import shutil
 from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
@@ -42,15 +42,17 @@ from cutlayer.training.run_ledger import chain_of, ledger_of, planned_entries
 from cutlayer.training.tables import open_table
 from cutlayer.training.together import local_side
 from cutlayer.training.trained import Run
-from tests.parties.interruptions import Dying, assert_equal, interrupted
-from tests.parties.processes import fork, lay_out, wait_for
+from tests.parties.interruptions import Copies, Dying, assert_equal, history, interrupted
+from tests.parties.processes import lay_out
 from tests.parties.recorded import Recording
 from tests.parties.runs import ACTIVE, KEY, MLP, PASSIVES, UNAUDITED, raw_job, record, run, tables
+from tests.parties.threads import run_apart
 from tests.report.reading import answers
 
 TELCO, SHOP = PASSIVES[:2]
 LINEAR = {"kind": "linear", "width": 3}
 GIVEN = tables(passives=2)
+STEPS = 4
 EARLY = {"patience": 1, "min_delta": 0.001}
 
 
@@ -362,10 +364,9 @@ def test_a_resume_has_the_same_embeddings(tmp_path: Path, whole: Any) -> None:
     assert torch.equal(released(tmp_path, TELCO), released(whole[0], TELCO))
 
 
-def test_processes_have_the_same_embeddings(tmp_path: Path, whole: Any) -> None:
+def test_organisations_have_the_same_embeddings(tmp_path: Path, whole: Any) -> None:
     sites = lay_out(tmp_path, raw(), GIVEN)
-    processes = {name: fork(site) for name, site in sites.items()}
-    assert {name: process.wait() for name, process in processes.items()} == dict.fromkeys(sites, 0)
+    run_apart(sites)
     assert torch.equal(released(sites[TELCO].run, TELCO), released(whole[0], TELCO))
 
 
@@ -433,18 +434,16 @@ def test_what_the_condition_buys_is_measured_against_that_baseline(tmp_path: Pat
 
 
 def test_a_killed_active_party_resumes_when_the_partners_are_gone(tmp_path: Path) -> None:
-    settings = {"epochs": 100, "keep": "last", "audit": UNAUDITED}
-    sites = lay_out(tmp_path, raw(**settings), GIVEN)
-    processes = {name: fork(site) for name, site in sites.items()}
-    assert [processes[name].wait() for name in (TELCO, SHOP)] == [0, 0]
-    history = sites[ACTIVE].run / "history.jsonl"
-    wait_for(lambda: history.exists() and history.read_text().count("\n") > 1, "an epoch of the active party")
-    processes[ACTIVE].kill()
-    assert processes[ACTIVE].wait() == -signal.SIGKILL
-    assert fork(sites[ACTIVE], "--resume").wait() == 0
-    run(label_free(**settings), GIVEN, tmp_path / "whole")
-    mine, theirs = (
-        load_file(folder / "checkpoint" / ACTIVE / "epoch-0099.safetensors")
-        for folder in (sites[ACTIVE].run, tmp_path / "whole")
-    )
-    assert all(torch.equal(mine[name], tensor) for name, tensor in theirs.items() if name.startswith("module/"))
+    """From what it leaves that is killed in its third epoch."""
+    sites = lay_out(tmp_path, raw(epochs=5, keep="last", audit=UNAUDITED), GIVEN)
+    bank = sites[ACTIVE]
+    copies = Copies(bank.run)
+    run_apart(sites, progress={ACTIVE: copies.steps(2 * STEPS + 1)})
+    (left,) = copies.left.values()
+    assert len(history(left)) == 2
+    whole = load_file(bank.run / "checkpoint" / ACTIVE / "epoch-0004.safetensors")
+    shutil.rmtree(bank.run)
+    left.rename(bank.run)
+    run_apart({ACTIVE: bank}, resume=True)
+    mine = load_file(bank.run / "checkpoint" / ACTIVE / "epoch-0004.safetensors")
+    assert all(torch.equal(mine[name], tensor) for name, tensor in whole.items() if name.startswith("module/"))
