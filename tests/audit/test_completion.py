@@ -62,7 +62,7 @@ def job_of(attacks: tuple[str, ...] = BOTH, every: str = "end", passives: int = 
     return validated(Job, raw, "")
 
 
-def run(job: Job, folder: Path, rows: int = 320, passives: int = 1) -> RunFolder:
+def run(job: Job, folder: Path, rows: int = 240, passives: int = 1) -> RunFolder:
     return execute(
         job, folder / "run", Options(Keys(folder, KEY), tables=tables(passives=passives, rows=rows)), Progress()
     )

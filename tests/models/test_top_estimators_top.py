@@ -121,11 +121,11 @@ def test_a_fresh_model_answers_from_the_state_of_another_as_it_does(fitted: dict
         other.load_state_dict({name: tensor for name, tensor in state.items() if not name.endswith("weights")})
 
 
-@pytest.mark.parametrize("kind", ["multiclass", "regression"])
-def test_it_has_a_program_for_any_number_of_rows(kind: str) -> None:
+@pytest.mark.parametrize(("kind", "candidates"), [("multiclass", FAST), ("regression", {})])
+def test_it_has_a_program_for_any_number_of_rows(kind: str, candidates: dict[str, Any]) -> None:
     """The parts of one set of partners, which are those of another."""
     given = {OWN: FEW[OWN], "shop": FEW["shop"]}
-    model = top_of(TASKS[kind], given, folds=1)
+    model = top_of(TASKS[kind], given, folds=1, **candidates)
     fit(model, TASKS[kind], given, labels=labels_of(TASKS[kind], TRAINING)[: len(FEW[OWN])])
     program = trace_model("top", model, ({name: TEST[name][:3] for name in given},))
     for rows in (1, 500):
@@ -333,14 +333,16 @@ def test_class_weights_and_row_weights_count(monkeypatch: pytest.MonkeyPatch) ->
     given = {name: part[:200] for name, part in TRAINING.items()}
     labels = ((scores(given) > 2).long() + (torch.arange(200) % 7 == 0).long()).clamp_max(1)
     given = {name: given[name] for name in (OWN, "shop")}  # two sets of partners in place of four
+    alone: dict[str, dict[str, Any]] = {"linear": {"kind": "linear"}, "boosting": {"kind": "boosting", "max_iter": 20}}
     for candidate in ("linear", "boosting", "network"):
+        section = {"folds": 1, **alone.get(candidate, {"candidates": [candidate]})}
         shares = []
         for loss in (TrainingLoss(BINARY), TrainingLoss(BINARY).balanced(labels)):
-            model = top_of(BINARY, given, candidates=[candidate], folds=1)
+            model = top_of(BINARY, given, **section)
             fit(model, BINARY, given, labels=labels, loss=loss)
             shares.append(float(model(TEST).sigmoid().mean()))
         assert shares[1] > shares[0] + 0.02, candidate
-        weighted = top_of(BINARY, given, candidates=[candidate], folds=1)
+        weighted = top_of(BINARY, given, **section)
         weights = torch.where(labels == 1, 4.0, 1.0)
         fit(weighted, BINARY, given, labels=labels, weights=weights)
         assert float(weighted(TEST).sigmoid().mean()) > shares[0] + 0.02, candidate
