@@ -281,7 +281,7 @@ def test_demo_copies_a_job_to_start_from(place):
         in again.error
     )
     assert place.call("demo", "--copy", "other", "--json").document() == {"job": "other/job.yaml"}
-    assert place.call("demo", "--copy", "bank.csv").code == 2
+    assert place.call("demo", "--copy", "bank.csv").error.startswith("bank.csv cannot be created: ")
 
 
 def test_demo_makes_a_new_run_each_time(place, monkeypatch):
