@@ -557,10 +557,11 @@ def test_between_processes_the_next_run_is_one_that_never_had_the_rows(place: Pl
 
     def run(world: Apart) -> None:
         """The partner in a process of its own, and the bank in this one."""
-        named = ["party", "job.yaml", "--as", "telco", "--local", "telco.yaml", "--key", "noise.key", "--json"]
-        telco, home = forked(run_in, world.base / "telco", named), world.base / "bank"
+        line = "party job.yaml --as telco --local telco.yaml --key noise.key --timeout 60 --json"
+        telco, home = forked(run_in, world.base / "telco", line.split()), world.base / "bank"
         try:
-            result = world.call("bank", "party", "--key", home / "noise.key", "--out", home / "runs" / "job-bank")
+            options = ("--key", home / "noise.key", "--out", home / "runs" / "job-bank", "--timeout", "60")
+            result = world.call("bank", "party", *options)
             assert (result.code, telco.wait()) == (0, 0), result
         finally:
             telco.kill()

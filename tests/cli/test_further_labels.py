@@ -303,7 +303,6 @@ def test_labels_that_a_message_depends_on_have_jobs_of_their_own(place: Place) -
 def graded(*further: str, label: str = "churned", **fit: Any) -> dict[str, Any]:
     job = family(*further, label=label)
     job["parties"]["bank"]["privacy"] = {"label_dp": {"eps": 3.0}}
-    job["parties"]["bank"]["audit"] = {"attacks": ["sent_labels"]}
     job["model"]["bottom"]["telco"] = {"kind": "grade", "least_rows": 0}
     fits = {"kind": "grade", "candidates": ["boosting"], "folds": 2, "least_z": 0, "limits": {"other": 1.0}, **fit}
     job["parties"]["telco"] |= {"fit": fits, "privacy": {"grade_dp": {"epsilon": 8.0}}}

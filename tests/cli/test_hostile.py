@@ -64,6 +64,21 @@ def ends(bait: dict[str, str]) -> int:
     return 9
 
 
+ODD = Variant("odd", "job", lambda *_: None, ("x",))
+
+
+@pytest.fixture(scope="module")
+def seen_of_nothing(tried: Trials) -> list[Any]:
+    """What is wrong with a verb that does nothing, with which those of the tests are compared."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(trials, "verb_of", lambda name, _, trial: (lambda: 0, trial))
+        return tried.run(ODD, "x")
+
+
+def test_nothing_is_seen_of_a_verb_that_does_nothing(seen_of_nothing: list[Any]) -> None:
+    assert seen_of_nothing == []
+
+
 @pytest.mark.parametrize(
     ("verb", "kind"),
     [
@@ -77,17 +92,12 @@ def ends(bait: dict[str, str]) -> int:
         (ends, "exit code"),
     ],
 )
+@pytest.mark.usefixtures("seen_of_nothing")
 def test_it_sees_what_a_verb_does(
     tried: Trials, monkeypatch: pytest.MonkeyPatch, verb: Callable[[Any], int], kind: str
 ) -> None:
-    called = {"quiet": lambda: 0, "odd": lambda: verb(tried.bait)}
-    monkeypatch.setattr(trials, "verb_of", lambda name, _, trial: (called["quiet"], trial))
-    tried._honest.clear()
-    variant = Variant("odd", "job", lambda *_: None, ("x",))
-    assert tried.run(variant, "x") == []
-    monkeypatch.setattr(trials, "verb_of", lambda name, _, trial: (called["odd"], trial))
-    assert kind in {what for what, _ in tried.run(variant, "x")}
-    tried._honest.clear()
+    monkeypatch.setattr(trials, "verb_of", lambda name, _, trial: (lambda: verb(tried.bait), trial))
+    assert kind in {what for what, _ in tried.run(ODD, "x")}
 
 
 @pytest.mark.parametrize("name", ["query:0:inside", "query:1:inside", "query:2:inside", "query:6:inside"])

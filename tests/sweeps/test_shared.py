@@ -301,7 +301,7 @@ def test_processes_share_a_sweep_on_postgresql(postgres):
     rest = [more.claim(), more.claim()]
     assert sorted(trial.user_attrs[SLOT_KEY] for trial in rest) == [3, 4], "an interrupted trial is run again"
     more.fail(rest[0], "no such luck")
-    trials = opened(storage, LINE, 5).trials()
+    trials = more.trials()
     assert sum(trial.state == optuna.trial.TrialState.COMPLETE for trial in trials) == 3
     assert TrialMetrics(**trials[0].user_attrs["result"]) == MEASURED
     assert [trial.user_attrs[REASON_KEY] for trial in trials if REASON_KEY in trial.user_attrs] == ["no such luck"]
