@@ -101,28 +101,6 @@ forkserver.set_forkserver_preload([*IMPORTED, "tests.parties.frozen"])
 multiprocessing.forkserver.set_forkserver_preload = lambda *_, **__: None
 
 
-def start_server(said: Path) -> None:
-    """Start the process that forks all others now, for the processes that are forked from this one.
-
-    Each would start one of its own, which takes five seconds: only its parent can ask whether it still runs.
-
-    Args:
-        said: File of what these processes print, unless a test has it elsewhere.
-    """
-    server: Any = multiprocessing.forkserver._forkserver
-    kept = [os.dup(descriptor) for descriptor in (1, 2)]
-    with said.open("ab") as file:
-        for descriptor in (1, 2):
-            os.dup2(file.fileno(), descriptor)
-        try:
-            server.ensure_running()
-        finally:
-            for descriptor, before in zip((1, 2), kept, strict=True):
-                os.dup2(before, descriptor)
-                os.close(before)
-    server.ensure_running = lambda: None
-
-
 @dataclass(frozen=True)
 class Site:
     """One organisation's folder: its table, its private file, its copy of the shared job and the key of the test."""

@@ -280,7 +280,9 @@ STATEMENT = st.fixed_dictionaries(
         "sent": FEW | NUMBER,
         "changed": FEW | NUMBER,
         "metrics": st.dictionaries(NAME, FEW | MANY | st.floats() | NUMBER | st.text(max_size=3), max_size=3),
-        "kinds": st.dictionaries(st.sampled_from(["embedding", "evaluation", "gradient", "x"]), FEW | NUMBER, max_size=3),
+        "kinds": st.dictionaries(
+            st.sampled_from(["embedding", "evaluation", "gradient", "x"]), FEW | NUMBER, max_size=3
+        ),
     }
 )
 
