@@ -30,8 +30,8 @@ def test_a_line_has_the_forecast_and_the_run(
     monkeypatch.setattr(first_job_scale, "timed", called)
     audit_briefly(monkeypatch)
     fit_briefly(monkeypatch)
-    line = measure(400, protect="labels", boosting=False)
-    assert line["rows"] == 400
+    line = measure(300, protect="labels", boosting=False)
+    assert line["rows"] == 300
     assert line["boosting_by_share_of_rows"] == {}
     assert 0.5 < line["auc"] <= 1
     assert min(line["forecast_mb"], line["forecast_seconds"]) > 0
