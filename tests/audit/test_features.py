@@ -57,6 +57,7 @@ def train_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decoder, "HIDDEN", 16)
     monkeypatch.setattr("cutlayer.attacks.feature.membership.SHADOWS", 2)
     monkeypatch.setattr("cutlayer_published.attacks.lira.SHADOW_PAIRS", 2)
+    monkeypatch.setattr("cutlayer_published.attacks.lira.TREES", 10)
     monkeypatch.setattr("cutlayer.attacks.feature.exact.STEPS", 4)
     monkeypatch.setattr("cutlayer.attacks.feature.kernel_ridge.SCALES", (1.0,))
     monkeypatch.setattr("cutlayer_published.attacks.sdar.PASSES", 2)

@@ -33,15 +33,15 @@ def test_a_private_fit_tells_no_more_than_both_costs_allow() -> None:
     """The same attack, by the grades of the others and by those with the row's own."""
     fit = GradeFit(epsilon=1.0, delta=1e-4, least_z=0)
     world = World(fit=fit)
-    votes, own, truth = world.told(80)
+    votes, own, truth = world.told(50)
     assert fit.private is not None
-    error = 2 / np.sqrt(80)  # twice that of an AUC by chance, at least
+    error = 0.16  # twice that of an AUC by chance
     by_fit = Composition.of([GaussianRelease(1 / fit.private.mu, ReleasePlan(training=1))]).auc_bound
     both = Composition.of([RandomizedGrade(world.epsilon, fit=fit.private)]).auc_bound
     assert by_fit is not None
     assert both is not None
-    assert roc_auc_score(truth, votes) < min(by_fit + error, 0.8)  # .93 of the plain fit
-    assert roc_auc_score(truth, votes + 4 * own) < both + error
+    assert roc_auc_score(truth, votes) < by_fit + error < 0.8  # .93 of the plain fit
+    assert roc_auc_score(truth, votes + 4 * own) < both < 0.95
 
 
 @pytest.mark.parametrize("classes", [2, 3])

@@ -155,7 +155,7 @@ def test_a_run_recorded_to_its_limit_is_thinned_and_still_audited_live(tmp_path:
 
 def test_auditing_a_finished_run_again_repeats_its_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     audit_briefly(monkeypatch)
-    attacks = ["norm", "spectral", "few_labels"]  # that each repeats its figures is a test of `conformance`
+    attacks = ["norm", "few_labels"]  # that each repeats its figures is a test of `conformance`
     job = make_job(passives=1, privacy={"max_norm": {}}, audit={"rows": 64, "attacks": attacks}, epochs=2)
     job = job.model_copy(update={"compare": ("undefended",)})
     folder = execute(job, tmp_path / "run", Options(Keys(tmp_path, KEY), tables=tables(passives=1)), Progress())
@@ -170,7 +170,7 @@ def test_auditing_a_finished_run_again_repeats_its_figures(tmp_path: Path, monke
     assert gate["limit"] == 0.55
     assert not gate["passed"]
     assert gate["undecided"] == (gate["worst"] <= 0.55)
-    assert {"spectral", "few_labels"} <= set(after["left_out"])
+    assert "few_labels" in after["left_out"]
 
 
 def _with_paths_of_tables(folder: RunFolder) -> None:

@@ -29,10 +29,11 @@ def _smaller_models() -> Iterator[None]:
         patched.setattr(best_guess, "BOOSTING_SETTINGS", best_guess.BOOSTING_SETTINGS._replace(trees=10))
         patched.setitem(best_guess.RESIDUAL_TREES, "max_iter", 10)
         patched.setattr(lira, "SHADOW_PAIRS", 4)
-        for name, value in {"BATCH": 64, "PASSES": 30, "HIDDEN": 64}.items():
+        patched.setattr(lira, "TREES", 20)
+        for name, value in {"PASSES": 40, "HIDDEN": 64}.items():
             patched.setattr(sdar, name, value)
         for name in ("LR", "SIMULATOR_LR", "DISCRIMINATOR_LR"):
-            patched.setattr(sdar, name, 2 * getattr(sdar, name))
+            patched.setattr(sdar, name, 3 * getattr(sdar, name))
         patched.setattr(decoder, "EPOCHS", 30)
         patched.setattr(decoder, "HIDDEN", 64)
         patched.setitem(HEADS, "MLP", (64, 32))

@@ -247,7 +247,7 @@ def test_one_row_moves_a_whole_release_under_batch_normalisation_alone(norm: str
     if norm != "batch":
         assert influence <= 2.0
         assert torch.equal(first[others], second[others])
-        if norm == "group":  # the check makes 24 passes; it knows no names of normalisations
+        if norm == "group":  # the check makes many passes; it knows no names of normalisations
             chain.check_bottom(bottom, SMALL_IMAGE)
     else:
         assert influence > 3.0

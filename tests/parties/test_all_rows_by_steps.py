@@ -109,7 +109,7 @@ def test_organisations_have_the_same_run(whole: tuple[Path, TrainedRun], tmp_pat
 
 
 def test_a_run_that_dies_at_any_file_is_resumed_to_the_same_end(whole: tuple[Path, TrainedRun], tmp_path: Path) -> None:
-    left = left_at_renames(tmp_path / "run", bind(run, JOB, GIVEN, tmp_path / "run"), range(3, 400, 36))
+    left = left_at_renames(tmp_path / "run", bind(run, JOB, GIVEN, tmp_path / "run"), range(3, 400, 26))
     assert 3 <= len(left) < 16
     for folder in left.values():
         again = run(JOB, GIVEN, folder, resume=True)

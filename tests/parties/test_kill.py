@@ -34,9 +34,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, TrainedRun]:
     return folder, run(JOB, GIVEN, folder)
 
 
-@pytest.mark.parametrize("kills", [(11,), (6, 3)])
-def test_killed_at_a_step(tmp_path: Path, whole: tuple[Path, TrainedRun], kills: tuple[int, ...]) -> None:
-    for turn, steps in enumerate(kills):
+def test_killed_at_a_step_and_again(tmp_path: Path, whole: tuple[Path, TrainedRun]) -> None:
+    for turn, steps in enumerate((6, 3)):
         assert forked(run_and_die, tmp_path, steps, turn > 0).wait() == -signal.SIGKILL
     assert len(history(tmp_path)) < 3
     assert_equal(tmp_path, run(JOB, GIVEN, tmp_path, resume=True), *whole, JOB)

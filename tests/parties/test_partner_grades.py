@@ -165,7 +165,7 @@ def test_the_audit_has_the_labels_that_each_partner_was_sent(tmp_path: Path) -> 
     made = raw_graded_star()
     made["parties"][ACTIVE]["audit"] = {"attacks": ["sent_labels"], "collusion": True}
     job = graded_star(made)
-    summary = execute(job, tmp_path, Options(Keys(tmp_path / "keys", KEY), tables=star(0, 3000)), Progress()).summary
+    summary = execute(job, tmp_path, Options(Keys(tmp_path / "keys", KEY), tables=star(0, 1500)), Progress()).summary
     assert summary.data.held.keys() == {TELCO, LAND}
     leaks = {leak.party: leak.leak for leak in _leaks(tmp_path)}
     assert {TELCO, LAND} <= leaks.keys()
