@@ -300,7 +300,7 @@ def test_nothing_begins_without_the_approvals_that_the_party_requires_now(run: P
 
 def test_an_id_that_is_not_agreed_stays(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the ids are compared in parts: those of all of very many rows took more memory than was allowed."""
-    monkeypatch.setattr(released, "_ROWS_AT_A_TIME", 7)
+    monkeypatch.setattr(released, "_ROWS_AT_A_TIME", 60)
     ids = table(run, TELCO).column("id")
     csv.write_csv(pa.table({"row": np.arange(160), "id": ids}), tmp_path / "all.csv")
     assert written(run, tmp_path / "out", rows=tmp_path / "all.csv").rows == 160

@@ -61,6 +61,7 @@ IMPORTED = (
     "cutlayer_serve.http",
     "cutlayer_serve.process",
     "cutlayer.serving.predict",
+    "dp_accounting.pld.privacy_loss_distribution",
     "duckdb",
     "encodings.idna",
     "encodings.unicode_escape",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cached_property, lru_cache
 from html.parser import HTMLParser
 from typing import Any
 
@@ -111,7 +111,14 @@ def writings(value: float) -> set[str]:
 
 def shown(value: float, text: str) -> bool:
     """Whether a number stands in a text, not as a part of a longer one."""
-    return any(_stands(way, text) for way in writings(value))
+    ways = writings(value)
+    return not ways.isdisjoint(_words(text)) or any(_stands(way, text) for way in ways)
+
+
+@lru_cache(maxsize=8)
+def _words(text: str) -> frozenset[str]:
+    """Most numbers stand alone: the rest of the text is searched for the others only."""
+    return frozenset(word.lstrip("(").rstrip(".,;:)") for word in text.split())
 
 
 def _stands(way: str, text: str) -> bool:
