@@ -84,7 +84,6 @@ SLOW = (
 
 FORKING = (
     "batches/test_batches.py",
-    "benchmarks/test_predict.py",
     "benchmarks/test_row_memory.py",
     "benchmarks/test_scale.py",
     "benchmarks/test_serving.py",
@@ -108,23 +107,17 @@ FORKING = (
     "jobs/test_tls_processes.py",
     "loggers/test_context.py",
     "nvflare/test_engine.py",
-    "parties/test_all_rows.py",
-    "parties/test_all_rows_by_steps.py",
-    "parties/test_fitted_top.py",
     "parties/test_grades.py",
     "parties/test_kill.py",
-    "parties/test_label_free.py",
     "parties/test_on_absent.py",
-    "parties/test_once.py",
     "parties/test_release_log.py",
-    "parties/test_warmup.py",
     "serving/test_page.py",
     "studies/test_smoke.py",
     "training/test_device.py",
 )
-"""Files that fork processes from one that has imported everything, which takes five seconds: two workers run them all.
+"""Files whose tests wait for processes much of the time: two workers run them all, while the other workers compute.
 
-They wait much of the time, while the other workers compute. One worker alone would still wait when all else is done.
+One worker alone would still wait when all else is done.
 """
 
 LONGEST = (
@@ -132,12 +125,10 @@ LONGEST = (
     "serving/test_onnx.py",
     "cli/test_init.py",
     "cli/test_further_labels.py",
-    "parties/test_partner_ids.py",
     "models/test_top_estimators_top.py",
-    "parties/test_partner_grades.py",
     "benchmarks/test_label_defences.py",
-    "parties/test_private_grades.py",
     "parties/test_lowered_epsilon.py",
+    "parties/test_all_rows_by_steps.py",
     "cli/test_verbs.py",
     "estimator/test_sklearn.py",
     "cli/test_start.py",
@@ -174,19 +165,14 @@ LONGEST = (
     "channel/test_hostile.py",
     "audit/test_history.py",
     "data/test_sources.py",
-    "parties/test_pretended_device.py",
     "package/test_package.py",
     "audit/test_grade_influence.py",
     "report/test_default_job.py",
     "docs/test_examples.py",
-    "parties/test_changed_grades.py",
     "conformance/test_feature_defences.py",
-    "parties/test_changed_labels.py",
     "protections/test_marvell.py",
     "models/test_top_estimators_choice.py",
     "audit/test_grade_canaries.py",
-    "parties/test_resume.py",
-    "parties/test_bits.py",
     "training/test_departures.py",
 )
 """Files whose tests take more than five seconds, the longest first: workers begin with them, and none ends with one."""
@@ -216,7 +202,19 @@ BRIEF = (
 Nor are the repetitions of an audit, but in `audit`, and the masks of ids, but in `alignment`.
 """
 
-BRIEFER = ("batches", "benchmarks", "cli", "estimator", "jobs", "loggers", "parties", "report", "serving", "sweeps")
+BRIEFER = (
+    "batches",
+    "benchmarks",
+    "cli",
+    "docs",
+    "estimator",
+    "jobs",
+    "loggers",
+    "parties",
+    "report",
+    "serving",
+    "sweeps",
+)
 """Folders of `BRIEF` in which no result of a fitted model is a subject either: folds and resamples are fewer."""
 
 
@@ -297,10 +295,12 @@ def _briefly(request: pytest.FixtureRequest) -> Iterator[None]:
     from tests.cli.jobs import audit_briefly, share_engine, write_jobs_once
     from tests.models.estimator_rows import few_repetitions, fit_briefly
     from tests.parties.row_checks import check_each_architecture_once
+    from tests.read_once import read_files_once
 
     with pytest.MonkeyPatch.context() as patched:
         fit_briefly(patched)
         share_engine(patched)
+        read_files_once(patched)
         write_jobs_once(patched)
         check_each_architecture_once(patched)
         if is_in(BRIEFER):

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, Pipe, wait
+from multiprocessing import forkserver, resource_tracker
+from multiprocessing.connection import Connection, Pipe, arbitrary_address, wait
 from typing import Any
 
 import pytest
@@ -58,6 +61,8 @@ class Forks:
         if session.testsfailed or session.config.option.collectonly or len(groups) == 1:
             return None
         session.config._tmp_path_factory.getbasetemp()
+        if sys.version_info < (3, 14):  # later ones ask for a key, and each worker starts a process of its own
+            serve_forks()
         numbers = _queue(len(groups))
         workers: list[_Worker] = []
         try:
@@ -88,6 +93,31 @@ def forked() -> int:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         return os.fork()
+
+
+def serve_forks() -> None:
+    """Fork the process that tests fork theirs from, as all is imported here and no test has run.
+
+    Each worker would else start one, which imports everything for five seconds.
+    """
+    server: Any = forkserver._forkserver
+    resource_tracker.ensure_running()
+    server.ensure_running = resource_tracker.ensure_running
+    with socket.socket(socket.AF_UNIX) as listener:
+        server._forkserver_address = arbitrary_address("AF_UNIX")
+        listener.bind(server._forkserver_address)
+        listener.listen()
+        ended, server._forkserver_alive_fd = os.pipe()
+        if not forked():
+            try:
+                os.close(server._forkserver_alive_fd)
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, 1)
+                os.dup2(nowhere, 2)
+                forkserver.main(listener.detach(), ended, [])
+            finally:
+                os._exit(0)
+    os.close(ended)
 
 
 def _queue(count: int) -> int:

@@ -29,7 +29,18 @@ def test_wrong():
     print("printed")
     assert 1 == 2
 """,
-    "test_b.py": "import pytest\ndef test_right(): pass\n@pytest.mark.skip\ndef test_skipped(): pass\n",
+    "test_b.py": """
+import multiprocessing.forkserver, os, pytest, sys
+def test_right():
+    process = multiprocessing.get_context("forkserver").Process(target=os._exit, args=(7,))
+    process.start()
+    process.join()
+    assert process.exitcode == 7
+    # It was forked from the process that all workers share.
+    assert multiprocessing.forkserver._forkserver._forkserver_pid is None or sys.version_info >= (3, 14)
+@pytest.mark.skip
+def test_skipped(): pass
+""",
 }
 DYING = "import os\ndef test_dying(): os._exit(0)\ndef test_after(): pass\n"
 ENDING = "_items = forks._items\nforks._items = lambda *given: iter([*_items(*given)][:1])\n"

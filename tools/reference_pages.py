@@ -241,10 +241,17 @@ def options(config: type[BaseModel], without: tuple[str, ...] = ("kind",)) -> It
     meanings: dict[str, str] = {}
     for each in reversed(config.__mro__):
         meanings |= entries_of(inspect.getdoc(each) or "", "Attributes")[1]
-    schema = config.model_json_schema()
+    schemas = _schemas(config)
     for key, field in config.model_fields.items():
         if key not in without:
-            yield key, values(schema["properties"][key]), shown(field), meanings.get(key, "")
+            yield key, values(schemas[key]), shown(field), meanings.get(key, "")
+
+
+@cache
+def _schemas(config: type[BaseModel]) -> Mapping[str, Mapping[str, Any]]:
+    """The JSON schema of each key; that of a config takes longer than all that a page says of it."""
+    properties: Mapping[str, Mapping[str, Any]] = config.model_json_schema().get("properties", {})
+    return properties
 
 
 def values(schema: Mapping[str, Any]) -> str:

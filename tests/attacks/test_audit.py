@@ -195,8 +195,9 @@ def test_a_run_on_several_classes_is_audited(several_classes):
 
 
 def test_a_recorded_run_is_probed_afterwards(several_classes, monkeypatch):
-    monkeypatch.setattr(gradient_match, "ROUNDS", 60)  # how well it matches is no subject here
+    monkeypatch.setattr(gradient_match, "ROUNDS", 10)  # how well it matches is no subject here
     monkeypatch.setattr(probe, "FOLDS", 2)
+    monkeypatch.setattr(probe, "STRENGTHS", (0.1, 1.0))
     path, _ = several_classes
     audit_again(RunFolder.open(path), ("probe", "gradient_match", "direct"))
     report = build_report(path)

@@ -42,10 +42,11 @@ def test_initial_weights_give_more_than_the_known_rows_alone_and_noise_takes_it_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(kernel_ridge, "SCALES", (1.0,))
+    monkeypatch.setattr(exact, "STEPS", 700)
     near = weights() + 0.1 * weights(5)
     alone = reached(Inversion(), near)
     assert reached(Exact(), weights(6)) > alone - 0.05  # wrong weights: the average falls back on inversion
-    monkeypatch.setattr(exact, "STEPS", 400)  # right ones take fewer steps
+    monkeypatch.setattr(exact, "STEPS", 300)  # right ones take fewer steps
     assert reached(Exact(), near) > alone + 0.03
     assert reached(Exact(), near, noise=30.0) < 0.1
 
@@ -67,7 +68,7 @@ def test_with_the_true_model_a_missing_column_is_matched() -> None:
 def test_the_model_of_the_bottom_comes_nearer_and_leaves_the_initial_one_as_it_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(exact, "STEPS", 500)
+    monkeypatch.setattr(exact, "STEPS", 350)
     codes, numbers = table()
     initial = Tanh(weights() + 0.3 * weights(5))
     before = initial.weights.detach().clone()

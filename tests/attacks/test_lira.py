@@ -34,7 +34,10 @@ def world(gap: float) -> tuple[FeatureView, Shadows]:
     return view(ATTACKED, MEMBER, 99), Shadows(BINARY, torch.arange(600, 1600), train, 700)
 
 
-def test_rows_of_different_difficulty_are_told_apart_where_one_threshold_for_all_fails() -> None:
+def test_rows_of_different_difficulty_are_told_apart_where_one_threshold_for_all_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("cutlayer_published.attacks.lira.TREES", 30)
     seen, shadows = world(2.0)
     knowledge = Knowledge(shadow_rows=shadows)
     assert roc_auc(Lira()(seen, knowledge).values, MEMBER) > 0.85  # at best Phi(2 / sqrt 2) = 0.921, means known

@@ -79,8 +79,9 @@ def test_two_parties_with_noise_of_their_own_read_more_than_each(truth: Tensor) 
     assert read == pytest.approx(both, abs=0.02)
 
 
-def test_the_whole_catalogue_reads_nothing_of_permuted_labels(truth: Tensor) -> None:
+def test_the_whole_catalogue_reads_nothing_of_permuted_labels(truth: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the messages about other labels no attack reads more than chance, nor does the largest of all."""
+    monkeypatch.setattr("cutlayer.attacks.label.strong_probe.TREES", 15)
     view = pool_views("both", views(transcript(truth)))
     view = HistoryView("both", TASK, view.epochs, columns=sparse.csr_matrix((ROWS, 1)))
     draw = torch.Generator().manual_seed(1)

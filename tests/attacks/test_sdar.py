@@ -17,7 +17,7 @@ from tests.conformance.feature_world import COLUMNS, ROWS, WIDTH, Stack, World, 
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.setattr(sdar, "PASSES", 4)
+    monkeypatch.setattr(sdar, "PASSES", 2)
     return simulated(informative=True)
 
 

@@ -22,19 +22,20 @@ ROWS, BATCH, EPOCHS, SHARE, WIDTH = 2500, 50, 8, 0.05, 6
 TASK = Task("binary", ("no", "yes"))
 
 
-def sent(length_of, options=None):
+def sent(length_of, options=None, epochs=EPOCHS):
     """What `max_norm` sends a party in each epoch, and which rows are positive.
 
     Args:
         length_of: |p - y| of the positive rows, by a generator: (rows,).
         options: Settings of the protection.
+        epochs: Number of epochs.
     """
     draw = torch.Generator().manual_seed(5)
     truth = torch.rand(ROWS, generator=draw) < SHARE
     line = torch.tensor([1.0, 0.3, -0.2, 0.1, 0.0, 0.0]) + 0.2 * torch.randn(ROWS, WIDTH, generator=draw)
-    built = protection("max_norm", options or {}, epochs=EPOCHS, batch_size=BATCH, training=torch.arange(ROWS))
+    built = protection("max_norm", options or {}, epochs=epochs, batch_size=BATCH, training=torch.arange(ROWS))
     made = []
-    for epoch in range(EPOCHS):
+    for epoch in range(epochs):
         residual = torch.where(truth, -length_of(draw), 0.05 * torch.rand(ROWS, generator=draw))
         steps, matrix, sizes = torch.zeros(ROWS, dtype=torch.int64), torch.zeros(ROWS, WIDTH), []
         for number, rows in enumerate(torch.randperm(ROWS, generator=draw).split(BATCH)):
@@ -76,7 +77,7 @@ def test_rows_without_a_gradient_lie_among_the_others():
 
     leaks = {}
     for form in ("past", "once"):
-        messages, truth = sent(saturated, {"form": form})
+        messages, truth = sent(saturated, {"form": form}, epochs=4)
         leaks[form] = strongest_leak(OffNorm()(messages, Knowledge(SHARE)), truth)
     assert leaks["once"] > 0.78
     assert leaks["past"] < leaks["once"] - 0.1

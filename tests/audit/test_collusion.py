@@ -29,7 +29,7 @@ ONE_SIDED = "inference of the columns of telco, shop by parties that collude"
 
 
 def finish(folder: Path, passives: int = 2, **audit: object) -> RunFolder:
-    raw = raw_job(passives=passives, audit={"rows": 64, "depth": "quick"}, epochs=3)
+    raw = raw_job(passives=passives, audit={"rows": 64, "depth": "quick"}, epochs=2)
     raw["parties"][ACTIVE]["audit"] = {**raw["parties"][ACTIVE]["audit"], **audit}
     job = validated(Job, raw, "")
     return execute(job, folder / "run", Options(Keys(folder, KEY), tables=tables(passives=passives)), Progress())

@@ -13,12 +13,18 @@ from cutlayer.models.bottom_fits.base import DrawnLabels, TrainingColumns
 from cutlayer.models.bottom_fits.grade import GradeFit, fit_grade
 from cutlayer.models.grade import GradeBottom, GradeBottomConfig
 from cutlayer.problem.inputs import Inputs
+from tests.models.estimator_rows import one_strength
+
+
+@pytest.fixture(autouse=True)
+def _one_strength(monkeypatch: pytest.MonkeyPatch) -> None:
+    one_strength(monkeypatch)
 
 
 def test_rows_that_share_a_rare_value_tell_more_of_another_than_its_own_grade_may() -> None:
     """Why the statement is given the model: docs/guarantees.md names this attack and its figure."""
     world = World()
-    votes, own, truth = world.told(40)
+    votes, own, truth = world.told(24)
     assert roc_auc_score(truth, votes) > world.bound + 0.02
     assert abs(roc_auc_score(truth, own) - 0.5) < world.bound - 0.5  # of its own grade the theorem is
 
@@ -27,15 +33,15 @@ def test_a_private_fit_tells_no_more_than_both_costs_allow() -> None:
     """The same attack, by the grades of the others and by those with the row's own."""
     fit = GradeFit(epsilon=1.0, delta=1e-4, least_z=0)
     world = World(fit=fit)
-    votes, own, truth = world.told(80)
+    votes, own, truth = world.told(50)
     assert fit.private is not None
-    error = 2 / np.sqrt(80)  # twice that of an AUC by chance, at least
+    error = 0.16  # twice that of an AUC by chance
     by_fit = Composition.of([GaussianRelease(1 / fit.private.mu, ReleasePlan(training=1))]).auc_bound
     both = Composition.of([RandomizedGrade(world.epsilon, fit=fit.private)]).auc_bound
     assert by_fit is not None
     assert both is not None
-    assert roc_auc_score(truth, votes) < min(by_fit + error, 0.8)  # .93 of the plain fit
-    assert roc_auc_score(truth, votes + 4 * own) < both + error
+    assert roc_auc_score(truth, votes) < by_fit + error < 0.8  # .93 of the plain fit
+    assert roc_auc_score(truth, votes + 4 * own) < both < 0.95
 
 
 @pytest.mark.parametrize("classes", [2, 3])

@@ -18,7 +18,7 @@ from cutlayer.parties.phases.active_epochs import ActiveEpochs
 from cutlayer.protections.catalogue import LabelDP
 
 KEY = bytes(range(32))
-ROWS, EPOCHS = 4000, 4
+ROWS, EPOCHS = 2500, 4
 
 
 def bound(eps: float, classes: int = 2, epochs: int = EPOCHS) -> float:

@@ -32,7 +32,7 @@ from cutlayer.training.together import train_together
 from tests.parties.runs import ACTIVE, KEY, PASSIVES
 
 TELCO = PASSIVES[0]
-ROWS, EPOCHS, EPS, CONFIDENCE = 1200, 4, 1.0, 0.99
+ROWS, EPOCHS, EPS, CONFIDENCE = 1200, 3, 1.0, 0.99
 NOISE = 6.0
 """Standard deviation over the sensitivity, which allows an AUC of about 0.59 over the epochs."""
 

@@ -22,7 +22,7 @@ from tests.parties.runs import raw_job
 KEY = bytes(range(32))
 
 
-def play(canaries: int = 1500) -> GuaranteeTest:
+def play(canaries: int = 1000) -> GuaranteeTest:
     """Test `dp_bottom` of a job of three epochs."""
     raw = raw_job(epochs=3)
     raw["parties"]["telco"]["privacy"] = {"dp_bottom": {"clip": 2.0, "epsilon": 8.0, "delta": 1e-5}}
@@ -38,7 +38,7 @@ def play(canaries: int = 1500) -> GuaranteeTest:
 
 
 def test_the_mechanism_stays_under_its_epsilon() -> None:
-    result = play(4000)
+    result = play(2500)
     assert 0.4 * 8 < result.lower_bound < result.epsilon == pytest.approx(8.0)
     assert result.conclusive
 

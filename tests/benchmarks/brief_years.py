@@ -25,6 +25,8 @@ IMPORTED = (
     "cutlayer.cli.exchange",
     "cutlayer.cli.exchange_steps",
     "cutlayer.cli.ledger",
+    "cutlayer.models.bottom_fits.private_grade",
+    "cutlayer.models.row_independence",
     "cutlayer.serving.provenance",
 )
 """What the commands of a month import besides those of other tests: a process of its own would find it out."""
@@ -44,9 +46,10 @@ def write_outcomes(file: Path) -> None:
 
 
 def outcomes(rows: int, months: int, seed: int) -> Iterator[dict[str, Any]]:
-    """What the year by files, and that by TLS, each disturbed, left, beside the undisturbed one by files.
+    """What the year by files, and that by TLS, each disturbed, left, beside the undisturbed one by TLS.
 
-    Draws are the same however files travel, and so are scores and ledgers: one undisturbed year is enough for both.
+    Draws are the same however files travel, and so are scores and ledgers: one undisturbed year is enough for both, and
+    by TLS both parties end with their first command.
     """
     with tempfile.TemporaryDirectory() as place:
         (made := Path(place) / "made").mkdir()
@@ -56,6 +59,6 @@ def outcomes(rows: int, months: int, seed: int) -> Iterator[dict[str, Any]]:
             base = Path(shutil.copytree(made, Path(place) / name))
             return year.run_year(base, months=months, kills=kills, seed=seed, tls=tls)
 
-        undisturbed = left("undisturbed", 0, tls=False)
+        undisturbed = left("undisturbed", 0, tls=True)
         for name in ("files", "tls"):
             yield year.outcome(undisturbed, left(name, 1, tls=name == "tls"))

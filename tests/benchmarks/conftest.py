@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import replace
+from multiprocessing import dummy
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from pyarrow import parquet
@@ -23,6 +26,33 @@ from tests.parties.processes import forkserver
 @pytest.fixture(autouse=True)
 def forked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "context", forkserver)
+
+
+class Threads:
+    """What `multiprocessing` gives a benchmark, by threads of this process."""
+
+    Pipe = staticmethod(dummy.Pipe)
+
+    class Process(threading.Thread):
+        """A measurement: what fails in it fails in the test too, which waits for its message."""
+
+        def __init__(self, *, target: Callable[..., None], args: tuple[Any, ...], daemon: bool = True) -> None:
+            super().__init__(target=target, args=args, daemon=daemon)
+            self._pipe = args[0]
+
+        def run(self) -> None:
+            """Run the target."""
+            try:
+                super().run()
+            except BaseException as failure:
+                self._pipe.send(failure)
+                raise
+
+
+@pytest.fixture
+def in_threads(monkeypatch: pytest.MonkeyPatch, forked: None) -> None:
+    """Has a benchmark measure in this process, where its modules can be made smaller: one test of each kind forks."""
+    monkeypatch.setattr(processes, "context", Threads)
 
 
 @pytest.fixture(autouse=True)

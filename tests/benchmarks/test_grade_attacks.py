@@ -117,13 +117,13 @@ def test_two_labels_tell_together_what_neither_does(
 ) -> None:
     draw = np.random.default_rng(0)
     partner = pd.DataFrame(
-        {name: draw.choice(["a", "b"], 1500) for name in ("one", "two")} | {"y": draw.normal(size=1500)}
+        {name: draw.choice(["a", "b"], 1000) for name in ("one", "two")} | {"y": draw.normal(size=1000)}
     )
-    bank = pd.DataFrame({"x": draw.normal(size=1500)})
+    bank = pd.DataFrame({"x": draw.normal(size=1000)})
     data = DataSet("binary", bank, partner, (partner["y"] + bank["x"] > 0).to_numpy().astype(int))
     monkeypatch.setattr(grade_together, "labelled", lambda name, folder: data)
     monkeypatch.setattr(grade_together, "LABEL_EPSILON", 8.0)
-    monkeypatch.setattr(grade_together, "KNOWN", 500)
+    monkeypatch.setattr(grade_together, "KNOWN", 400)
     monkeypatch.setattr(graded_rows, "GradeFit", lambda **_: GradeFit(candidates=("boosting",), folds=2, least_z=0))
     at_8, at_4 = measured("together", tmp_path, monkeypatch)
     for line in (at_8, at_4):

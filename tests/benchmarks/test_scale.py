@@ -7,13 +7,21 @@ from pathlib import Path
 import pytest
 from pyarrow import parquet
 
-from benchmarks import scale, scale_page
-from benchmarks.scale import STAGES, Meter, Size, Stage, apart, counts_to, summary
-from benchmarks.scale_alignment import measure
-from benchmarks.scale_partial import scale_partial
+from benchmarks import scale, scale_page, scale_partial, scale_tables
+from benchmarks.scale import STAGES, Meter, Size, Stage, counts_to, summary
+from benchmarks.scale_alignment import scale_alignment
 from benchmarks.scale_tables import make_tables, scale_job
 
 PUBLISHED = Path(__file__).parents[2] / "docs" / "results"
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fewer categories and smaller batches; what lasts as long as a process is for processes of the benchmark."""
+    monkeypatch.setattr(scale_tables, "CODES", 200)
+    monkeypatch.setattr(scale_tables, "BATCH", 512)
+    for module in (scale, scale_partial):
+        monkeypatch.setattr(module, "keep_freed_memory", lambda: True)
 
 
 def test_tables_overlap_and_do_not_depend_on_their_size(tmp_path: Path) -> None:
@@ -53,8 +61,8 @@ def test_memory_between_stages_is_measured_too() -> None:
 
 
 def test_every_stage_of_a_run_is_measured(tmp_path: Path) -> None:
-    make_tables(tmp_path, 20_000)
-    size = apart(scale.measure, tmp_path, 20_000, "1 GB")
+    make_tables(tmp_path, 2_000)
+    size = scale.measure(tmp_path, 2_000, "1 GB")
     assert {name for name, stage in size.stages.items() if stage.seconds > 0} == {*STAGES}
 
 
@@ -70,8 +78,10 @@ def test_slopes_are_those_of_the_times() -> None:
     assert counts_to(10) == [10]
 
 
-def test_an_intersection_is_measured() -> None:
-    assert measure(2000).peak_mb > 1
+def test_an_intersection_is_measured_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.scale_alignment.intersect", None)  # of this process alone
+    (size,) = scale_alignment(2000).sizes
+    assert (size.rows, size.peak_mb > 1, size.seconds > 0) == (2000, True, True)
 
 
 def test_the_published_page_is_written_from_the_published_results(
@@ -84,8 +94,9 @@ def test_the_published_page_is_written_from_the_published_results(
         assert (tmp_path / name).read_text() == (PUBLISHED / name).read_text()
 
 
+@pytest.mark.usefixtures("in_threads")
 def test_a_run_on_all_rows_is_measured_beside_one_on_the_common_rows() -> None:
-    measured = scale_partial(50_000)
+    measured = scale_partial.scale_partial(5_000)
     assert {*measured} == {"common", "all"}
     for peaks in measured.values():
         assert {*peaks} == {"encode", "train", "evaluate", "outside", "seconds"}

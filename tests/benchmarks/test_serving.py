@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import httpx
+import pytest
 
 from benchmarks.serving import forward_speed
 from benchmarks.serving_kills import kill_under_load, wait_until_whole
@@ -14,8 +15,12 @@ from benchmarks.serving_plain import plain_app
 from tests.serving.world import ACTIVE, MISSING_AT_SHOP, PASSIVES, train
 
 
-def test_a_killed_party_fails_no_request_and_comes_back(tmp_path: Path) -> None:
-    run = train(tmp_path)
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return train(tmp_path_factory.mktemp("run"))
+
+
+def test_a_killed_party_fails_no_request_and_comes_back(run: Path) -> None:
     parties = start_parties(run, ACTIVE, PASSIVES, deadline_ms=2000)
     try:
         wait_until_whole(parties[ACTIVE].started["url"])
@@ -28,12 +33,12 @@ def test_a_killed_party_fails_no_request_and_comes_back(tmp_path: Path) -> None:
             party.kill()
 
 
-def test_the_forward_pass_of_the_comparison_runs(tmp_path: Path) -> None:
-    assert forward_speed(train(tmp_path), 64, 0.05, MISSING_AT_SHOP) > 0
+def test_the_forward_pass_of_the_comparison_runs(run: Path) -> None:
+    assert forward_speed(run, 64, 0.05, MISSING_AT_SHOP) > 0
 
 
-def test_the_plain_service_of_the_comparison_answers(tmp_path: Path) -> None:
-    app = plain_app(train(tmp_path))
+def test_the_plain_service_of_the_comparison_answers(run: Path) -> None:
+    app = plain_app(run)
 
     async def ask() -> httpx.Response:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://plain") as client:

@@ -6,13 +6,15 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from benchmarks import local_training
+from benchmarks import local_training, pairs
 from benchmarks.__main__ import main
 from benchmarks.local_training import make_table
 from benchmarks.two_processes import two_processes
+from tests.benchmarks.conftest import Threads
 
 FIELDS = {
     "name", "a", "b", "ratio", "lowest", "highest", "repeats", "threads", "rate_a", "rate_b", "peak_mb_a", "peak_mb_b"
@@ -31,9 +33,19 @@ def benchmark(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
     return printed
 
 
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An embedding of fewer codes, in this process."""
+    monkeypatch.setattr(local_training, "CODES", 200)
+
+
 @pytest.mark.parametrize("name", ["local_training_8192", "audit_overhead", "audit_overhead_256", "embedding_table"])
-def test_a_benchmark_prints_one_json_line(name: str, benchmark: Callable[..., str]) -> None:
-    rows = "8400" if name in ("local_training_8192", "audit_overhead", "embedding_table") else "2000"
+def test_a_benchmark_prints_one_json_line(
+    name: str, benchmark: Callable[..., str], request: pytest.FixtureRequest
+) -> None:
+    if name != "embedding_table":  # which is compared in two processes
+        request.getfixturevalue("in_threads")
+    rows = "8400" if name in ("local_training_8192", "audit_overhead") else "1500"  # more than a batch
     (line,) = benchmark(name, "--rows", rows, "--repeats", "1", "--json").splitlines()
     found = json.loads(line)
     assert found.keys() >= FIELDS
@@ -43,10 +55,12 @@ def test_a_benchmark_prints_one_json_line(name: str, benchmark: Callable[..., st
     assert found["peak_mb_a"] > 0
 
 
-def test_two_processes_are_compared_with_a_centralised_loop(tmp_path: Path) -> None:
+def test_two_processes_are_compared_with_a_centralised_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pairs, "processes", SimpleNamespace(context=Threads))  # of the loops, and not of the parties
+    monkeypatch.setattr("benchmarks.two_processes.CORES", 1)  # the number that this process has
     table = tmp_path / "table.parquet"
-    make_table(table, 1500)
-    found = two_processes(str(table), 256, 1500, 1)
+    make_table(table, 1000)
+    found = two_processes(str(table), 256, 1000, 1)
     assert found.lowest <= found.ratio <= found.highest
     assert found.ratio > 0
     assert (found.name, found.repeats, found.threads) == ("two_process_256", 1, 1)

@@ -10,6 +10,7 @@ import pytest
 from cutlayer.cli.app import _run
 from tests.cli.jobs import JOB as SMALL
 from tests.cli.jobs import Place, as_yaml, audit_briefly, changed, share_engine, write_tables
+from tests.made_once import made_once
 
 
 @pytest.fixture
@@ -21,10 +22,20 @@ def place(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
     return Place(tmp_path, capsys)
 
 
+@pytest.fixture
+def fewer_are_ample(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawn labels that are worth 100 rows are enough for grades, in place of 1,000: tables of a tenth of the rows."""
+    for module in ("grades_choice", "cautions"):
+        monkeypatch.setattr(f"cutlayer.jobs.{module}.AMPLE_ROWS", 100)
+
+
 @pytest.fixture(scope="session")
 def finished_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of one finished run with a protection and its undefended twin; not to be changed."""
-    folder = tmp_path_factory.mktemp("finished")
+    return made_once(tmp_path_factory, "finished", _finish) / "runs" / "job"
+
+
+def _finish(folder: Path) -> None:
     write_tables(folder)
     whole = {"parties.bank.audit": {"depth": "full"}}  # gates are tried on it
     job = changed(SMALL, {"parties.bank.privacy": {"max_norm": None}, "compare": ["undefended", "alone"], **whole})
@@ -33,7 +44,6 @@ def finished_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
         audit_briefly(patched)
         share_engine(patched)
         assert _run(["run", str(folder / "job.yaml"), "--json"]) == 0
-    return folder / "runs" / "job"
 
 
 @pytest.fixture

@@ -158,8 +158,11 @@ def audit_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def write_jobs_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A job that a run has written is text from then on: the serialiser takes a tenth of the time of a small run."""
+    """A job that a run has written is text from then on, and one that was read is values: to serialise it takes a tenth
+    of the time of a small run, and so does the parser.
+    """
     write = load.as_yaml
+    monkeypatch.setattr(load, "_parsed", _parsed)
 
     def once(values: object, yaml: YAML | None = None, *, flow: bool | None = False) -> str:
         if yaml is not None or flow is not False:
@@ -217,6 +220,10 @@ class _Held:
 def _written(_key: str, held: _Held, write: _Held) -> str:
     text: str = write.value(held.value)
     return text
+
+
+_parsed = cache(load._parsed.__wrapped__)
+"""Of any number of texts; whoever asks gets a copy of the values."""
 
 
 @cache

@@ -55,7 +55,7 @@ def spy(place: Place, monkeypatch: pytest.MonkeyPatch) -> Place:
     monkeypatch.syspath_prepend(modules)
     monkeypatch.delitem(sys.modules, "cli_consent_spy", raising=False)
     place.change({"model.bottom": USER, "parties.bank.audit": ATTACKS})
-    short = CompletionTraining(min_steps=1, max_steps=9, unlabelled_steps=9)
+    short = CompletionTraining(min_steps=1, max_steps=2, unlabelled_steps=2)
     monkeypatch.setattr(CompletionAttack.__init__, "__defaults__", (None, short))
     return place
 

@@ -112,12 +112,15 @@ def test_a_gate_that_fails_stops_the_scheduler_until_somebody_sets_another_limit
     private = {**PRIVATE["bank"], "privacy": {"label_dp": {"eps": 3.0}}}
     private["audit"] = {"fail_above": {"label_auc": 0.6}}
     (place.folder / "bank.yaml").write_text(as_yaml(private))
-    for name in ("telco", "bank", "telco", "bank", "telco"):
+    first = start(place, "telco", code=5)
+    assert (first["from"], first["next"], first["written"]) == ("bank", "bring, then repeat", [])
+    for name in ("bank", "telco", "bank", "telco"):
         said = start(place, name)
-    assert (said["state"], said["failed"]) == ("done", False)
+    assert (said["state"], said["failed"], said["version"]) == ("done", False, "1")
+    assert said["written"] == ["shared/train-1/telco~bank~1.cutlayer"]
     for _ in range(2):  # also where it is repeated
         said = start(place, "bank", code=1)
-        assert (said["state"], said["next"], said["version"]) == ("failed", "decide", "1")
+        assert (said["state"], said["next"], said["version"], said["written"]) == ("failed", "decide", "1", [])
     for name in PRIVATE:
         assert (place.folder / "runs" / f"job-{name}-1" / "report.html").exists()
     write_tables(place.folder, "-june", 1000)
@@ -214,14 +217,9 @@ def test_an_address_that_is_no_folder_of_a_store_is_refused(graded: Place, folde
     assert fault in start(graded, "telco", code=2, folder=folder)["error"]
 
 
-def test_a_year_of_one_command(graded: Place) -> None:
+def test_a_year_of_one_command(trained: Place) -> None:
     """Trained by drawn labels on all rows; a month; a month without the partner; a second version; all repeated."""
-    place = graded
-    first = start(place, "telco", code=5)
-    assert (first["from"], first["next"], first["written"]) == ("bank", "bring, then repeat", [])
-    trained = [start(place, name) for name in ("bank", "telco", "bank", "telco", "bank")][-2:]
-    assert [each["version"] for each in trained] == ["1", "1"]
-    assert [each["written"] for each in trained] == [["shared/train-1/telco~bank~1.cutlayer"], []]
+    place = trained
     assert start(place, "bank", code=0)["done"] == []
     write_tables(place.folder, "-june", 1000)
     (place.folder / "telco-lost.csv").write_text((place.folder / "telco-june.csv").read_text().replace("usage", "use"))

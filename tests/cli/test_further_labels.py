@@ -6,7 +6,7 @@ import json
 import secrets
 import shutil
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
 from io import StringIO
@@ -22,6 +22,7 @@ from sklearn.multioutput import MultiOutputClassifier
 
 from cutlayer import VerticalClassifier
 from cutlayer.accounting import Ledger
+from cutlayer.attacks.feature import best_guess
 from cutlayer.cli.app import _run
 from cutlayer.config import Job
 from cutlayer.config.load import load_job
@@ -61,10 +62,10 @@ def prepare(place: Place) -> None:
     (place.folder / "telco.yaml").write_text("{table: telco.csv, id: id, fit: {kind: sketch}, audit: {attacks: []}}")
 
 
-def family(*further: str, label: str = "churned", **telco: Any) -> dict[str, Any]:
+def family(*further: str, label: str = "churned", attacks: Sequence[str] = (), **telco: Any) -> dict[str, Any]:
     others = [name for name in LABELS if name not in (label, *further)]
     bottom = {"bank": {"kind": "auto"}, "telco": {"kind": "linear", "width": 4}}
-    owner = {"label": label, "features": {"exclude": others}, "audit": {"attacks": ["few_labels"]}}
+    owner = {"label": label, "features": {"exclude": others}, "audit": {"attacks": [*attacks]}}
     owner |= {"further_labels": [*further]} if further else {}
     partner = {"table": "telco.csv", "id": "id", "fit": {"kind": "sketch"}, "audit": {"attacks": []}}
     parties = {
@@ -90,7 +91,7 @@ def test_one_run_trains_each_label_on_one_release_and_the_partner_sees_nothing_o
         return place.call("run", f"{name}.yaml", "--key", "key", "--json").document()
 
     both, alone, second = (
-        ran(family("upgraded"), "both"),
+        ran(family("upgraded", attacks=["few_labels"]), "both"),
         ran(family(), "alone"),
         ran(family(label="upgraded"), "second"),
     )
@@ -155,7 +156,7 @@ def test_a_label_of_later_is_trained_by_a_resume_and_noise_is_paid_for_once(plac
 
 def test_a_search_trains_the_first_label_alone_and_names_it(place: Place) -> None:
     prepare(place)
-    place.write(family("upgraded"))
+    place.write(family("upgraded", attacks=["few_labels"]))
     found = place.call("sweep", "job.yaml", "--vary", "train.seed=1,2", "--trials", "1", "--json").document()
     assert found["job"].endswith(", churned")
     assert found["trials"][0]["state"] == "complete"
@@ -437,6 +438,7 @@ def test_two_labels_of_one_job_that_tell_an_attribute_together_are_refused(
     stream = np.random.default_rng(7)
     monkeypatch.setattr(secrets, "token_bytes", stream.bytes)
     steps_that_find_a_xor_b(monkeypatch)
+    monkeypatch.setitem(best_guess.FOREST_SETTINGS, "n_estimators", 6)
     draw = np.random.default_rng(0)
     a, b, ids = draw.integers(2, size=700), draw.integers(2, size=700), np.arange(700)
     labels = {"churned": b, "upgraded": a ^ b, "amount": (draw.random(700) < 0.98) == a}
@@ -449,7 +451,7 @@ def test_two_labels_of_one_job_that_tell_an_attribute_together_are_refused(
     assert not sent.exists()
     allowed = graded("upgraded")
     allowed["model"]["bottom"]["telco"]["grades"] = 2
-    allowed["parties"]["telco"]["audit"] = {"attacks": ["best_guess"]}
+    allowed["parties"]["telco"]["audit"] = {"attacks": ["best_guess"], "rows": 200}
     place.write(allowed)
     assert place.call("run", "job.yaml", "--out", "runs/read").code == 0
     report = place.call("report", "runs/read/labels/upgraded", "--json").document()
@@ -480,8 +482,9 @@ def test_labels_with_grades_are_of_one_process(place: Place) -> None:
     assert "expected all runs on the same rows to cost epsilon 8 at most" in place.call("run", "job.yaml").err
 
 
+@pytest.mark.usefixtures("fewer_are_ample")
 def test_init_writes_grades_for_several_labels_of_one_process(place: Place) -> None:
-    draw, rows = np.random.default_rng(0), 30_000
+    draw, rows = np.random.default_rng(0), 3_000
     hidden, ids = draw.normal(size=rows), np.arange(rows)
     labels = {"churned": (hidden > 0).astype(int), "upgraded": (hidden > 0.8).astype(int)}
     csv.write_csv(pa.table({"id": ids, "age": draw.normal(size=rows), **labels}), place.folder / "bank.csv")

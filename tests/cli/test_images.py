@@ -12,6 +12,7 @@ from tests.cli.jobs import changed
 
 ROWS = 200
 IMAGES: Mapping[str, Any] = {"path": "digits.npz", "arrays": {"image": ["x_train", "x_test"]}}
+UNAUDITED = {"parties.bank.audit": {"every": "never"}}
 LABELLED = {"path": "digits.npz", "arrays": {**IMAGES["arrays"], "digit": ["y_train", "y_test"]}}
 JOB: Mapping[str, Any] = {
     "task": "multiclass",
@@ -60,7 +61,9 @@ def test_run_trains_on_images(digits):
 
 
 def test_the_active_party_may_hold_labels_alone(digits):
-    digits.write(changed(JOB, {"parties.bank.features": {"include": "none"}, "parties.bank.table": LABELLED}))
+    digits.write(
+        changed(JOB, {"parties.bank.features": {"include": "none"}, "parties.bank.table": LABELLED, **UNAUDITED})
+    )
     assert digits.call("run", digits.file, "--json").code == 0
     assert not (digits.run_folder / "data" / "bank").exists()
 

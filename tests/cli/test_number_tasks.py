@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from pyarrow import parquet
+from ruamel.yaml import YAML
 from sklearn.metrics import d2_tweedie_score
 
 from cutlayer.config.load import load_job
@@ -20,11 +21,18 @@ from tests.cli.jobs import Place
 
 ROWS = 400
 TOP = {"kind": "linear"}
+UNAUDITED: Mapping[str, Any] = {"attacks": []}
 JOB: Mapping[str, Any] = {
     "task": "count",
     "parties": {
         "bank": {"role": "active", "table": "bank.csv", "id": "id", "label": "claims", "exposure": "years"},
-        "telco": {"role": "passive", "table": "telco.csv", "id": "id", "fit": {"kind": "sketch", "map": "permutation"}},
+        "telco": {
+            "role": "passive",
+            "table": "telco.csv",
+            "id": "id",
+            "fit": {"kind": "sketch", "map": "permutation"},
+            "audit": UNAUDITED,
+        },
     },
     "model": {"bottom": {"bank": {"kind": "auto"}, "telco": {"kind": "linear", "width": 32}}, "top": TOP},
     "train": {"release": "once", "split": {"validation": 0.2, "test": 0.3}},
@@ -85,13 +93,13 @@ def test_intervals_stand_beside_an_undefended_model_that_is_trained_by_steps(pla
     """Its validation rows choose its epoch, so that no interval is theirs."""
     train = {**JOB["train"], "epochs": 1}
     owner = {"task": "regression", "label": "days", "exposure": None, "coverage": 0.8, "train": train}
-    run = ran(place, **owner, privacy={"label_free": None}, compare=["undefended"])
+    run = ran(place, **owner, privacy={"label_free": None}, compare=["undefended"], audit=UNAUDITED)
     assert [row.run.label for row in run.summary.utility.rows][:2] == ["this run", "undefended"]
     assert run.summary.quality.metrics["coverage"] is not None
 
 
 def test_counts_are_rates_by_exposure_with_intervals_that_hold_as_many_as_stated(place: Place) -> None:
-    run = ran(place, coverage=0.8)
+    run = ran(place, coverage=0.8, audit=UNAUDITED)
     assert run.summary.task.target == "count"
     metrics = plain(run.summary.utility.rows[0].metrics)
     held_out = parquet.read_table(place.run_folder / "predictions.parquet")
@@ -136,6 +144,10 @@ def test_new_rows_need_no_column_of_the_label_that_has_a_format(place: Place) ->
     made = place.call("init", ".", *task, "--yes", "--overwrite")
     assert made.code == 0, made.err
     assert "died: {boolean: [ja, nein]}" in place.file.read_text()
+    made_job = YAML(typ="safe").load(place.file)
+    for party in made_job["parties"].values():
+        party["audit"] = UNAUDITED
+    place.write(made_job)
     assert place.call("run", place.file, "--json").code == 0
     new = "\n".join(["id,own,claims,years", *(line.rsplit(",", 2)[0] for line in lines[:7])])
     (place.folder / "new.csv").write_text(f"{new}\n")

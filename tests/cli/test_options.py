@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 import sys
+from functools import cache
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 import typer
 
 from cutlayer.cli.app import all_verbs, app
+from tests.cli.jobs import QuietPlace
 
 FRAME = {"--help", "--install-completion", "--show-completion", "--version"}
 VERBS = {
@@ -349,9 +352,15 @@ def test_every_option_has_a_meaning_and_none_a_short_name():
             assert not [opt for opt in param.opts if opt.startswith("-") and not opt.startswith("--")]
 
 
+@pytest.fixture(scope="module")
+def helped():
+    """The help of a verb, which is laid out once for all tests that read it."""
+    return cache(lambda name: QuietPlace(Path()).call(*name.split(), "--help"))
+
+
 @pytest.mark.parametrize("verb", ALL_VERBS)
-def test_help_of_every_verb_names_each_option_and_fits_80_columns(place, verb):
-    result = place.call(verb, "--help")
+def test_help_of_every_verb_names_each_option_and_fits_80_columns(place, helped, verb):
+    result = helped(verb)
     assert (result.code, result.err) == (0, "")
     assert f"Usage: cutlayer {verb}" in result.out
     for name in ALL_VERBS[verb]:
@@ -402,11 +411,11 @@ def test_show_completion(place, monkeypatch):
 
 
 @pytest.mark.parametrize("verb", ALL_VERBS)
-def test_help_of_every_verb_has_an_example_with_options_that_exist(place, verb):
+def test_help_of_every_verb_has_an_example_with_options_that_exist(place, helped, verb):
     group = next((group for group in app.registered_groups if group.name == verb), None)
     inner = group.typer_instance.registered_commands if group and group.typer_instance else ()
     for name in [f"{verb} {part.name or part.callback.__name__}" for part in inner] or [verb]:
-        text = " ".join(place.call(*name.split(), "--help").out.split())
+        text = " ".join(helped(name).out.split())
         example = text[text.index("Example: cutlayer ") :]
         assert example.startswith(f"Example: cutlayer {name} ")
         options = {word for word in example.split() if word.startswith("--")}

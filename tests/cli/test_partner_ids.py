@@ -124,16 +124,17 @@ def test_another_owner_than_the_guessed_one_is_asked_for_its_ids(
     assert any("identifies a row" in question for question in asked)
 
 
+@pytest.mark.usefixtures("fewer_are_ample")
 @pytest.mark.parametrize("apart", ["--apart", "--together"])
 def test_grades_of_enough_rows_that_are_referred_to(place: Place, folder: Path, apart: str) -> None:
     draw = np.random.default_rng(0)
-    phones = draw.permutation(12_000)
-    bank = {"loan_id": np.arange(12_000), "phone": phones, "parcel": draw.integers(90, size=12_000)}
-    label = np.where(draw.random(12_000) < 0.5, "yes", "no")
-    csv.write_csv(pa.table({**bank, "amount": draw.normal(size=12_000), "default": label}), folder / "bank.csv")
-    csv.write_csv(pa.table({"phone_no": phones, "calls": draw.normal(size=12_000)}), folder / "telco.csv")
+    phones = draw.permutation(1_200)
+    bank = {"loan_id": np.arange(1_200), "phone": phones, "parcel": draw.integers(90, size=1_200)}
+    label = np.where(draw.random(1_200) < 0.5, "yes", "no")
+    csv.write_csv(pa.table({**bank, "amount": draw.normal(size=1_200), "default": label}), folder / "bank.csv")
+    csv.write_csv(pa.table({"phone_no": phones, "calls": draw.normal(size=1_200)}), folder / "telco.csv")
     named = ("--labels", "bank.csv", "--partner", "telco.csv", "--partner", "land.csv", "--yes", apart)
-    csv.write_csv(pa.table({"id": bank["phone"].astype(str), "x": draw.normal(size=12_000)}), folder / "land.csv")
+    csv.write_csv(pa.table({"id": bank["phone"].astype(str), "x": draw.normal(size=1_200)}), folder / "land.csv")
     assert place.call("init", folder, *named).code == 0
     text = (folder / ("bank.yaml" if apart == "--apart" else "job.yaml")).read_text()
     assert "label_dp: {eps: 1.0}" in text

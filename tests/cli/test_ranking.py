@@ -41,7 +41,7 @@ def job(**owner: Any) -> dict[str, Any]:
     split, top = owner.pop("split", {"by": "session"}), owner.pop("top", {"kind": "linear"})
     task = owner.pop("task", "ranking")
     bank = {"role": "active", "table": "bank.csv", "id": "id", "label": "grade", "group": "session", **owner}
-    telco = {"role": "passive", "table": "telco.csv", "id": "id", "fit": {"kind": "sketch"}}
+    telco = {"role": "passive", "table": "telco.csv", "id": "id", "fit": {"kind": "sketch"}, "audit": {"attacks": []}}
     return {
         "task": task,
         "parties": {"bank": {key: value for key, value in bank.items() if value is not None}, "telco": telco},
@@ -86,6 +86,8 @@ def test_rows_are_ranked_within_groups_that_no_part_divides(place: Place) -> Non
     assert 0.6 < (metrics["this run"]["pairs_in_order"] or 0) < 1
     row = run.summary.utility.rows[0]
     assert (row.low or 1) < this_run < (row.high or 0)
+    lost = {(column.party, column.column): column.drop for column in run.summary.utility.columns}
+    assert lost["bank", "own"] > 0.02, "without its number the order is worse"
     leaks = run.audit.runs["this run"].leaks
     assert [leak.attack for leak in leaks] == ["few_labels"]
     assert place.call("predict", place.run_folder, "--out", "s.csv").code == 0

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.jobs import JOB, as_yaml, changed, write_tables
+from tests.cli.jobs import JOB, Place, as_yaml, changed, write_tables
 from tests.cli.test_options import ALL_VERBS
 
 HEAVY = "cryptography dp_accounting duckdb fsspec grpc jinja2 numpy optuna pandas pyarrow ruamel scipy sklearn torch"
@@ -127,6 +127,12 @@ import pandas as pd
 frame = table.to_pandas()
 print(type(frame) is pd.DataFrame and pa.Table.from_pandas(frame).equals(table))
 """
+AS_MODULE = """
+import runpy, sys
+sys.modules.pop("cutlayer.__main__", None)  # of the process itself: to run it twice is warned of
+sys.argv[:] = ["cutlayer", "rnu"]
+runpy.run_module("cutlayer", run_name="__main__")
+"""
 UNREAD = """
 import sys
 from threading import Thread
@@ -174,6 +180,7 @@ def loaded(tmp_path_factory: pytest.TempPathFactory, finished_once: Path) -> Loa
         call(f"{verb} --help", *verb.split(), "--help")
     for verb in ("run", "check"):
         call(f"{verb} missing.yaml", verb, "missing.yaml")
+    call(AS_MODULE, "-c", AS_MODULE)
     for index, (path, value, _) in enumerate(FAULTS):
         file = folder / f"{index}.yaml"
         file.write_text(as_yaml(changed(JOB, {path: value})))
@@ -274,6 +281,12 @@ def test_all_names_of_a_package_are_taken_at_once_and_its_modules_are_attributes
     code += "print(job.Job is Job is c.Job, {*c.__all__} < {*globals()}, 'TYPE_CHECKING' in globals())"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.split() == ["True", "True", "False"]
+
+
+def test_python_m_cutlayer_is_cutlayer(loaded: Loaded, place: Place) -> None:
+    here, as_module = place.call("rnu"), loaded.calls[AS_MODULE]
+    assert (as_module.code, as_module.out, as_module.error.split()) == (here.code, here.out, here.err.split())
+    assert (here.code, "No such command 'rnu'" in here.err) == (2, True)
 
 
 def test_pyarrow_does_without_pandas_which_others_import(loaded: Loaded) -> None:

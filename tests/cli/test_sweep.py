@@ -32,6 +32,7 @@ LR = "train.optimizer.lr"
 SCALE = "parties.bank.privacy.noisy_gradient.scale"
 SHORT = {"train.epochs": 1}
 SMALL = ("--vary", f"{LR}=0.001,0.01", "--vary", f"{SCALE}=0.1,1,10", "--allow-model", "cutlayer_published")
+THREE = ("--vary", f"{LR}=0.001,0.01,0.1")
 
 
 @pytest.fixture
@@ -43,14 +44,23 @@ def folder(place):
 
 @pytest.fixture
 def stated(monkeypatch):
-    """Figures of a job's learning rate stand for those of a training, each time others, and a file for its folder."""
+    return without_training(monkeypatch)
+
+
+def without_training(monkeypatch):
+    """Figures of a job's learning rate stand for those of a training, each time others, and a file for its folder.
+
+    Noise costs utility and hides as much.
+    """
     ran = itertools.count()
 
     def trained(job, path, *_):
         rate = job.train.optimizer.lr
+        noise = job.parties["bank"].privacy.get("noisy_gradient", {"scale": 0.0})["scale"] / 1000
         path.mkdir(parents=True)
         (path / "job.yaml").touch()
-        return TrialMetrics(rate, rate, None, None, 1 - rate, None, None, "telco/gradient/norm", 1, float(next(ran)))
+        utility, leak = rate - noise, 1 - rate - noise
+        return TrialMetrics(utility, utility, None, None, leak, None, None, "telco/gradient/norm", 1, float(next(ran)))
 
     monkeypatch.setattr(worker, "measure", trained)
     return trained
@@ -76,6 +86,7 @@ def grid(tmp_path_factory):
     write_tables(folder)
     (folder / "job.yaml").write_text(as_yaml(changed(JOB, SHORT)))
     with pytest.MonkeyPatch.context() as patched, redirect_stdout(StringIO()) as out:
+        without_training(patched)
         patched.setattr(worker, "render_page", lambda result: pages.append(len(result.complete)) or render(result))
         patched.setattr(worker, "WRITE_SECONDS", math.inf)
         code = _run(["sweep", str(folder / "job.yaml"), *SMALL])
@@ -206,18 +217,18 @@ def test_a_search_goes_on_to_more_trials_and_repeats_none(place, folder, stated,
 
 def test_two_processes_share_the_trials(place):
     place.change(SHORT)
-    result = []
-    command = ["sweep", str(place.file), *SMALL, "--storage", str(place.folder / "shared.log"), "--json", "--out"]
-    running = {}
-    for name in ("one", "two"):
-        folder = place.folder / f"process {name}"
-        folder.mkdir()
-        running[folder] = forked(run_in, folder, [*command, str(place.folder / name)])
-    for folder, process in running.items():
-        assert (process.wait(), (folder / "errors.txt").read_text()) == (0, "")
-        result.append(json.loads((folder / "output.json").read_text()))
+    command = ["sweep", str(place.file), *THREE, "--storage", str(place.folder / "shared.log"), "--json", "--out"]
+    folder = place.folder / "process"
+    folder.mkdir()
+    other = forked(run_in, folder, [*command, str(place.folder / "two")])
+    try:
+        printed = place.call(*command, place.folder / "one")
+        assert (printed.code, other.wait(), (folder / "errors.txt").read_text()) == (0, 0, "")
+    finally:
+        other.kill()
+    result = [printed.document(), json.loads((folder / "output.json").read_text())]
     assert result[0]["front"] == result[1]["front"]
-    assert len(result[0]["trials"]) == len(result[1]["trials"]) == 6
+    assert len(result[0]["trials"]) == len(result[1]["trials"]) == 3
     here, there = (trials_of(item) for item in result)
     assert here.keys() == there.keys()
     for number, trial in here.items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -59,11 +58,17 @@ def test_init_finds_ids_formats_and_numbers_of_rows(written: dict[str, str], fol
 
 
 def test_the_event_of_a_loan_is_not_the_greater_word(folders: dict[str, Path], place: Place) -> None:
-    tables = Path(shutil.copytree(folders["csv"], place.folder / "tables"))
+    tables = place.folder / "tables"
+    tables.mkdir()
+    for path in folders["csv"].glob("*.csv"):
+        lines = path.read_text().splitlines(keepends=True)
+        (tables / path.name).write_text("".join(lines[:301]))
+    rows = (tables / f"{BANK}.csv").read_text()
+    bad, paid = (rows.count(word) for word in ("charged_off", "paid"))
     result = place.call("init", tables, "--label", "status", "--yes", "--overwrite")
-    assert "positive class: charged_off (990 rows); the other: paid (2,010)" in result.out
+    assert f"positive class: charged_off ({bad} rows); the other: paid ({paid})" in result.out
     result = place.call("init", tables, "--label", "status", "--positive", "paid", "--yes", "--overwrite")
-    assert "positive class: paid (2,010 rows); the other: charged_off (990)" in result.out
+    assert f"positive class: paid ({paid} rows); the other: charged_off ({bad})" in result.out
     assert "if that is reversed, write positive: 'charged_off'" in result.out
 
 

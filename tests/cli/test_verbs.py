@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
@@ -131,7 +129,7 @@ def test_check_forecasts_the_bytes_of_warmup_epochs(place):
     sent = []
     for warmup in (1, 2):
         phases = {"train.release": "once", "train.warmup_epochs": warmup, "train.epochs": 1 + warmup}
-        place.change({**UNAUDITED, **phases})
+        place.change({**UNAUDITED, "parties.telco.audit": {"attacks": []}, **phases})
         report = place.call("run", place.file, "--out", f"warmup-{warmup}", "--json").document()
         sent.append({party["name"]: party["bytes_sent"] for party in report["parties"]})
     result = place.call("check", place.file, "--json").document()
@@ -283,7 +281,7 @@ def test_demo_copies_a_job_to_start_from(place):
         in again.error
     )
     assert place.call("demo", "--copy", "other", "--json").document() == {"job": "other/job.yaml"}
-    assert place.call("demo", "--copy", "bank.csv").code == 2
+    assert place.call("demo", "--copy", "bank.csv").error.startswith("bank.csv cannot be created: ")
 
 
 def test_demo_makes_a_new_run_each_time(place, monkeypatch):
@@ -413,10 +411,3 @@ def test_what_the_machine_refuses_is_bad_input(place, monkeypatch, failure, mess
     result = place.call("check", place.file)
     assert result.code == 2
     assert message in result.error
-
-
-def test_python_m_cutlayer_is_cutlayer(place):
-    here = place.call("rnu")
-    ran = subprocess.run([sys.executable, "-m", "cutlayer", "rnu"], capture_output=True, text=True, check=False)
-    assert (ran.returncode, ran.stdout, ran.stderr) == (here.code, here.out, here.err)
-    assert (here.code, "No such command 'rnu'" in here.err) == (2, True)

@@ -27,7 +27,7 @@ FeatureClass = type[FeatureAttack[Any]]
 
 REPEATS = {"PASSES": 2, "STEPS": 20}
 """How often an attack repeats its training, by the name of the constant of its module, where that need not be often."""
-FEWER = {"PASSES": 16}
+FEWER = {"PASSES": 15}
 """The same where it must learn something."""
 DECODING = ("inversion", "attribute")
 """Attacks that train a decoder, whose epochs need not be many either."""

@@ -141,8 +141,8 @@ def simulated(*, informative: bool) -> World:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(5)
         bottom, top = Stack(features.shape[1]), nn.Linear(WIDTH, 6)
-        optimizer = Adam([*bottom.parameters(), *top.parameters()], lr=5e-3, fused=True)
-        for _ in range(300):
+        optimizer = Adam([*bottom.parameters(), *top.parameters()], lr=1e-2, fused=True)
+        for _ in range(150):
             optimizer.zero_grad()
             functional.cross_entropy(top(bottom(codes, numbers)), labels).backward()
             optimizer.step()
@@ -198,11 +198,26 @@ def _trained(
 ) -> Callable[[Tensor], FeatureView]:
     """A network trained on some rows, as views of any rows: it is the same whenever an attack asks for it again.
 
+    It is trained without the noise of a release, and so remembers all that it can.
+
     Args:
         inside: the training rows.
         number: seed of its initial weights.
         release: as of `remembered`.
     """
+    bottom, top, inputs, labels = _learned(inside, number)
+
+    def see(at: Tensor) -> FeatureView:
+        with torch.no_grad():
+            embeddings = release(bottom(inputs[at]))
+            return FeatureView("telco", at, embeddings, top(embeddings), labels[at])
+
+    return see
+
+
+@cache
+def _learned(inside: tuple[int, ...], number: int) -> tuple[nn.Module, nn.Module, Tensor, Tensor]:
+    """Bottom and top model of `_trained`, and inputs and labels of all rows."""
     draw = torch.Generator().manual_seed(4)
     inputs = torch.randn(ATTACKED + OWN, INPUTS, generator=draw)
     labels = torch.randint(0, 2, (len(inputs),), generator=draw)
@@ -213,12 +228,6 @@ def _trained(
         optimizer = Adam([*bottom.parameters(), *top.parameters()], lr=1.5e-2, fused=True)
         for _ in range(80):
             optimizer.zero_grad()
-            functional.binary_cross_entropy_with_logits(top(release(bottom(given)))[:, 0], wanted).backward()
+            functional.binary_cross_entropy_with_logits(top(bottom(given))[:, 0], wanted).backward()
             optimizer.step()
-
-    def see(at: Tensor) -> FeatureView:
-        with torch.no_grad():
-            embeddings = release(bottom(inputs[at]))
-            return FeatureView("telco", at, embeddings, top(embeddings), labels[at])
-
-    return see
+    return bottom, top, inputs, labels

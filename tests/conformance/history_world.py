@@ -20,7 +20,7 @@ from cutlayer.problem.task import Task
 from cutlayer_published.gradients.keep_top import keep_top
 
 PARTY = "telco"
-ROWS, WIDTH, EPOCHS, STEPS = 1200, 8, 4, 3
+ROWS, WIDTH, EPOCHS, STEPS = 1200, 8, 3, 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,8 +61,8 @@ class World:
 
 
 @cache
-def undefended(share: float = 0.25, classes: int = 2) -> World:
-    """A network that learns over four epochs; its embeddings separate the classes more in each."""
+def undefended(share: float = 0.25, classes: int = 2, epochs: int = EPOCHS) -> World:
+    """A network that learns over its epochs; its embeddings separate the classes more in each."""
     draw = torch.Generator().manual_seed(5)
     if classes == 2:
         truth = torch.rand(ROWS, generator=draw) < share
@@ -71,19 +71,19 @@ def undefended(share: float = 0.25, classes: int = 2) -> World:
     codes = truth.long()
     means = torch.linalg.qr(torch.randn(WIDTH, WIDTH, generator=draw)).Q[:classes]
     noise = torch.randn(ROWS, WIDTH, generator=draw)
-    epochs, kept = [], {}
-    for number in range(EPOCHS):
+    made, kept = [], {}
+    for number in range(epochs):
         embeddings = (0.5 + number) * means[codes] + 0.5 * noise
         steps = torch.arange(ROWS)[torch.randperm(ROWS, generator=draw)] % STEPS
         top = means.T @ torch.eye(classes) * (1 + number / 2)
         spread = 0.3 * torch.randn(ROWS, classes, generator=draw)
         residual = torch.softmax(embeddings @ top + spread, dim=1) - torch.nn.functional.one_hot(codes, classes)
         gradients = residual @ top.T / ROWS
-        epochs.append(FollowedEpoch(number, torch.arange(ROWS), steps, {PARTY: embeddings}, {PARTY: gradients}))
+        made.append(FollowedEpoch(number, torch.arange(ROWS), steps, {PARTY: embeddings}, {PARTY: gradients}))
         kept[number] = embeddings
     columns = sparse.csr_matrix((0.8 * means[codes] + torch.randn(ROWS, WIDTH, generator=draw)).numpy())
     task = Task("binary", ("0", "1")) if classes == 2 else Task("multiclass", tuple(map(str, range(classes))))
-    view = HistoryView(PARTY, task, epochs, kept, columns, parts=_parts(codes), sent=_sent(codes))
+    view = HistoryView(PARTY, task, made, kept, columns, parts=_parts(codes), sent=_sent(codes))
     return World(view, truth, float((truth == 1).double().mean()))
 
 
@@ -150,19 +150,19 @@ def crowded(share: float) -> World:
 
 
 @cache
-def regression() -> World:
-    """A linear regression by gradient descent; its residual shrinks over four epochs."""
+def regression(epochs: int = EPOCHS) -> World:
+    """A linear regression by gradient descent; its residual shrinks over the epochs."""
     draw = torch.Generator().manual_seed(6)
     x = torch.randn(ROWS, WIDTH, generator=draw)
     truth = x[:, 0] + 0.3 * torch.randn(ROWS, generator=draw)
-    epochs, kept = [], {}
-    for number in range(EPOCHS):
+    made, kept = [], {}
+    for number in range(epochs):
         steps = torch.arange(ROWS)[torch.randperm(ROWS, generator=draw)] % STEPS
         weight = torch.randn(WIDTH, generator=draw)
-        residual = number / EPOCHS * x[:, 0] - truth
+        residual = number / epochs * x[:, 0] - truth
         gradients = residual[:, None] * (weight + 0.1 * x)
-        epochs.append(FollowedEpoch(number, torch.arange(ROWS), steps, {PARTY: x}, {PARTY: gradients}))
+        made.append(FollowedEpoch(number, torch.arange(ROWS), steps, {PARTY: x}, {PARTY: gradients}))
         kept[number] = x
     columns = sparse.csr_matrix(x.numpy())
-    view = HistoryView(PARTY, Task("regression"), epochs, kept, columns, parts=_parts(truth), sent=_sent(truth))
+    view = HistoryView(PARTY, Task("regression"), made, kept, columns, parts=_parts(truth), sent=_sent(truth))
     return World(view, truth, 0.5)

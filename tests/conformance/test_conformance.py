@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from cutlayer import attacks, protections
-from cutlayer.attacks.label import drawn_labels, exploit
+from cutlayer.attacks.label import drawn_labels
 from cutlayer.attacks.label.co_training import Trees, predict_by_trees
 from cutlayer.consent import allowed
 from cutlayer.data.sources import SOURCES
@@ -59,7 +59,6 @@ def _fewer_trees_and_steps(monkeypatch):
     """They reach the limits of their lines; against protections, which must keep a whole attack low, all are taken."""
     monkeypatch.setattr(predict_by_trees, "__defaults__", (Trees(folds=2, trees=20),))
     monkeypatch.setattr(drawn_labels, "TREES", replace(drawn_labels.TREES, folds=2, trees=30))
-    monkeypatch.setattr(exploit, "STEPS", 60)
 
 
 @pytest.mark.usefixtures("_fewer_trees_and_steps")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ SOURCE = ROOT / "src"
 each_way = pytest.mark.parametrize("way", ways(), ids=lambda way: way.name)
 
 
+@cache
 def imported_by(path: Path) -> set[str]:
     """Names of modules, and of what is taken from them, that a file imports."""
     nodes = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.ImportFrom)]

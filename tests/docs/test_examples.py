@@ -69,8 +69,8 @@ def test_the_halves_of_images_train(tmp_path: Path, cutlayer: Callable) -> None:
     text = audited(block(HOW_TO / "images.md", "images.yaml"), "label: digit", "\n    audit: {attacks: [spectral]}")
     (tmp_path / "images.yaml").write_text(text, encoding="utf-8")
     draw = np.random.default_rng(0)
-    images, digits = draw.integers(0, 256, (240, 28, 28), dtype=np.uint8), draw.integers(0, 3, 240)
-    parts = {"x_train": images[:200], "y_train": digits[:200], "x_test": images[200:], "y_test": digits[200:]}
+    images, digits = draw.integers(0, 256, (140, 28, 28), dtype=np.uint8), draw.integers(0, 3, 140)
+    parts = {"x_train": images[:100], "y_train": digits[:100], "x_test": images[100:], "y_test": digits[100:]}
     np.savez(tmp_path / "mnist.npz", **parts)
     code, report = cutlayer("run", tmp_path / "images.yaml")
     assert code == 0
@@ -93,7 +93,9 @@ def test_your_own_model_trains(tables: Path, monkeypatch: pytest.MonkeyPatch, cu
 
 def test_a_gate_stops_a_build(tables: Path, cutlayer: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
     audit_briefly(monkeypatch)
-    text = block(HOW_TO / "gates.md", "gates.yaml").replace("label_auc: 0.95", "label_auc: 0.501")
+    text = block(HOW_TO / "gates.md", "gates.yaml").replace(
+        "fail_above: {label_auc: 0.95", "attacks: [norm], fail_above: {label_auc: 0.501"
+    )
     (tables / "job.yaml").write_text(text + "train: {epochs: 1}\n", encoding="utf-8")
     leaks = tables / "leaks"
     assert cutlayer("run", tables / "job.yaml", "--out", leaks)[0] == 1

@@ -44,7 +44,7 @@ def test_the_tutorial_works(tmp_path: Path, cutlayer: Callable, monkeypatch: pyt
     assert [total["epsilon"] for total in found["totals"]] == [0.0]
     text = block(PAGE, "job.yaml")
     assert text.count("top: {kind: auto}") == 1
-    text = text.replace("top: {kind: auto}", "top: {kind: auto, folds: 1, candidates: [linear, boosting]}")
+    text = text.replace("top: {kind: auto}", "top: {kind: auto, folds: 1, candidates: [linear]}")
     (tmp_path / "job.yaml").write_text(text.replace("release: once}", "release: once, epochs: 2}"))
     (run,) = commands("run")
     code, report = cutlayer(*run)

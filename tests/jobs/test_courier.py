@@ -444,17 +444,27 @@ class Courier:
         return done
 
 
-def test_an_alignment_by_files_finds_the_common_rows(tmp_path: Path, federation: Federation) -> None:
-    courier = Courier(tmp_path, federation)
-    done = courier.all()
+@pytest.fixture(scope="module")
+def carried(
+    tmp_path_factory: pytest.TempPathFactory, federation: Federation
+) -> tuple[Path, Mapping[str, aligning.AlignmentResult]]:
+    """An alignment of which each party has its rows."""
+    folder = tmp_path_factory.mktemp("carried")
+    return folder, Courier(folder, federation).all()
+
+
+def test_an_alignment_by_files_finds_the_common_rows(
+    carried: tuple[Path, Mapping[str, aligning.AlignmentResult]],
+) -> None:
+    folder, done = carried
     assert {name: result.common for name, result in done.items()} == dict.fromkeys(NAMES, 225)
     plain = intersect({name: PartyTable(name, GIVEN[name], "id").digests for name in NAMES})
     for name in NAMES:
-        assert csv.read_csv(tmp_path / f"{name}-aligned.csv").column("row").to_pylist() == plain[name].tolist()
-        record = json.loads((tmp_path / f"{name}-aligned.csv.progress" / "exchange.json").read_text())
+        assert csv.read_csv(folder / f"{name}-aligned.csv").column("row").to_pylist() == plain[name].tolist()
+        record = json.loads((folder / f"{name}-aligned.csv.progress" / "exchange.json").read_text())
         assert record["ended"]
         assert not record["key"]
-    assert len(list((tmp_path / "exchange").iterdir())) == 12, "three from each side of a link"
+    assert len(list((folder / "exchange").iterdir())) == 12, "three from each side of a link"
 
 
 def test_ids_of_digits_with_leading_zeros_keep_them(tmp_path: Path, federation: Federation) -> None:
@@ -472,24 +482,26 @@ def test_ids_of_digits_with_leading_zeros_keep_them(tmp_path: Path, federation: 
     assert table.ids(agreed_rows(rows, table).positions)[0].as_py().startswith("0000")
 
 
-def test_the_trail_of_an_exchange_has_each_message_once_and_is_noted(tmp_path: Path, federation: Federation) -> None:
+def test_the_trail_of_an_exchange_has_each_message_once_and_is_noted(
+    carried: tuple[Path, Mapping[str, aligning.AlignmentResult]],
+) -> None:
     """Every start repeats all messages from the first; those of an earlier start left then."""
-    Courier(tmp_path, federation).all()
+    folder, _ = carried
     for name in NAMES:
-        files = sorted((tmp_path / "exchange").glob(f"{name}~*"))
+        files = sorted((folder / "exchange").glob(f"{name}~*"))
         left = [
             (message.receiver, message.kind.value)
             for file in files
             for message in Parcel(file, file.name.split("~")[1], None).messages()
         ]
-        kept = verify_trail(tmp_path / f"{name}.trail")
+        kept = verify_trail(folder / f"{name}.trail")
         sent = Counter()
         for file in kept.files:
             sent.update({key: count for key, (count, _) in file.sent.items()})
         assert not kept.problems
         assert sent == Counter(left)
         assert {"hello", "masked"} <= {kind for _, kind in sent}
-        noted = json.loads((tmp_path / f"{name}.trail" / "head.json").read_text())
+        noted = json.loads((folder / f"{name}.trail" / "head.json").read_text())
         assert sum(lines for lines, _ in noted.values()) == kept.lines, "lines that were cut off the end would show"
 
 

@@ -211,8 +211,8 @@ def test_a_run_with_forks_equals_one_without(tmp_path, capsys, monkeypatch):
         {
             "train.epochs": 1,
             "train.threads": 1,
-            "compare": ["undefended", "each"],
-            "parties.bank.privacy": {"max_norm": None, "label_dp": {"eps": 2.0}},
+            "compare": ["undefended"],
+            "parties.bank.privacy": {"label_dp": {"eps": 2.0}},
             "parties.telco.audit": {"attacks": ["inversion"]},
         }
     )
@@ -246,7 +246,7 @@ def test_runs_are_compared_while_a_partner_draws_grades(tmp_path, monkeypatch):
     made = raw()
     made["compare"], made["train"]["threads"] = ["undefended"], 1
     made["parties"]["bank"]["audit"] = {"attacks": []}
-    job, given = validated(Job, made, ""), tables(rows=600)
+    job, given = validated(Job, made, ""), tables(rows=300)
     there: list[list[str]] = []
     start = ForkedWork.start
 

@@ -125,16 +125,13 @@ def test_one_file_each_way_has_a_byte_a_row(filed: Path) -> None:
     assert counted == {"hello": 1, "ready": 1, "labels": 1}
 
 
-@pytest.mark.parametrize(
-    ("rows", "by", "private"),
-    [("common", None, False), ("all", None, False), ("common", "bank_0", False), ("common", None, True)],
-)
+@pytest.mark.parametrize(("rows", "by", "private"), [("common", None, False), ("all", "bank_0", True)])
 def test_the_run_by_files_is_that_of_one_process(
     filed: Path, tmp_path: Path, rows: str, by: str | None, *, private: bool
 ) -> None:
-    """Rows that the partner lacks, and a split that the label owner sends, included."""
+    """Rows that the partner lacks, a split that the label owner sends, and a private fit included."""
     job, folder = job_of(rows, by, private=private), filed
-    if (rows, by) != ("common", None) or private:
+    if job != COMMON:
         folder = tmp_path / "files"
         folder.mkdir()
         write_rows(folder, rows)

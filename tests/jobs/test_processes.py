@@ -24,6 +24,7 @@ OPTIONS: dict[str, Any] = {
 }
 NAMES = (ACTIVE, *PASSIVES[:2])
 LOST = 3
+VICTIM = PASSIVES[0]
 
 
 def weights(folder: Path, party: str) -> dict[str, torch.Tensor]:
@@ -50,18 +51,34 @@ def sites(tmp_path: Path) -> dict[str, Site]:
     return lay_out(tmp_path, raw_job(**OPTIONS), tables(passives=2))
 
 
-def test_three_processes_equal_one_to_the_last_bit(tmp_path: Path, together: Path) -> None:
-    """With all attacks that the label owner can try on its own record."""
-    sites = lay_out(tmp_path, raw_job(**OPTIONS | {"audit": {"rows": 64}}), tables(passives=2))
-    processes = {name: fork(site) for name, site in sites.items()}
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Site]:
+    """A run of three processes, one of which was refused by itself and came again.
+
+    With all attacks that the label owner can try on its own record.
+    """
+    raw = raw_job(**OPTIONS | {"audit": {"rows": 64}})
+    sites = lay_out(tmp_path_factory.mktemp("sites"), raw, tables(passives=2))
+    processes = {name: fork(site) for name, site in sites.items() if name != VICTIM}
+    said = sites[ACTIVE].folder / "errors.txt"
+    wait_for(lambda: "waiting for" in said.read_text() if said.exists() else False, "the label owner listens")
+    assert fork(sites[VICTIM], "--resume").wait() == 2
+    processes[VICTIM] = fork(sites[VICTIM])
     assert {name: process.wait() for name, process in processes.items()} == dict.fromkeys(NAMES, 0)
-    assert [line["loss"] for line in history(sites[ACTIVE].run)] == [line["loss"] for line in history(together)]
+    return sites
+
+
+def test_three_processes_equal_one_to_the_last_bit(ended: dict[str, Site], together: Path) -> None:
+    assert [line["loss"] for line in history(ended[ACTIVE].run)] == [line["loss"] for line in history(together)]
     assert len(history(together)) == 4
-    for name, site in sites.items():
+    for name, site in ended.items():
         assert_same_weights(site.run, together, name)
         assert {path.name for path in (site.run / "data").iterdir()} == {name}
         assert {path.name for path in (site.run / "checkpoint").iterdir()} == {name}
-    report = json.loads((sites[ACTIVE].folder / "output.json").read_text())
+
+
+def test_the_label_owner_audits_its_own_record_alone(ended: dict[str, Site]) -> None:
+    report = json.loads((ended[ACTIVE].folder / "output.json").read_text())
     assert {leak["attack"] for leak in report["leaks"]} > {"norm", "spectral", "mixture", "few_labels", "co_training"}
     assert {fact["name"]: fact["covered"] for fact in report["protections"]} == {
         "label_dp": report["data"]["train"],
@@ -69,45 +86,36 @@ def test_three_processes_equal_one_to_the_last_bit(tmp_path: Path, together: Pat
     }
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_a_party_that_is_stopped_says_farewell(sites: dict[str, Site], number: int, code: int) -> None:
+def test_a_party_that_is_refused_by_itself_is_not_waited_for_in_silence(ended: dict[str, Site]) -> None:
+    """Nothing of why crosses; the label owner goes on as soon as it comes again."""
+    said = (ended[ACTIVE].folder / "errors.txt").read_text()
+    assert f"{VICTIM} at 127.0.0.1 cannot join: it ended before it connected" in said
+    assert "--resume" not in said
+
+
+def test_a_party_that_is_stopped_says_farewell(sites: dict[str, Site]) -> None:
     """Its peers name it, say that it was interrupted, and can resume."""
     processes = {name: fork(site) for name, site in sites.items()}
     wait_for(lambda: len(history(sites[ACTIVE].run)) >= 1, "the first epoch")
-    victim = PASSIVES[0]
-    processes[victim].signal(number)
+    processes[VICTIM].signal(signal.SIGTERM)
     assert {name: process.wait() for name, process in processes.items()} == {
         ACTIVE: LOST,
-        victim: code,
+        VICTIM: 143,
         PASSIVES[1]: LOST,
     }
     result = {name: json.loads((site.folder / "output.json").read_text())["error"] for name, site in sites.items()}
-    assert f"lost {victim}: it was interrupted; resume when it is back" in result[ACTIVE]
-    assert "the same command with --resume continues" in result[victim]
-
-
-def test_a_party_that_is_refused_by_itself_is_not_waited_for_in_silence(sites: dict[str, Site]) -> None:
-    """Nothing of why crosses; the label owner goes on as soon as it comes again."""
-    victim = PASSIVES[0]
-    processes = {name: fork(site) for name, site in sites.items() if name != victim}
-    said = sites[ACTIVE].folder / "errors.txt"
-    wait_for(lambda: "waiting for" in said.read_text() if said.exists() else False, "the label owner listens")
-    assert fork(sites[victim], "--resume").wait() == 2
-    assert f"{victim} at 127.0.0.1 cannot join: it ended before it connected" in said.read_text()
-    assert "--resume" not in said.read_text()
-    processes[victim] = fork(sites[victim])
-    assert {name: process.wait() for name, process in processes.items()} == dict.fromkeys(processes, 0)
+    assert f"lost {VICTIM}: it was interrupted; resume when it is back" in result[ACTIVE]
+    assert "the same command with --resume continues" in result[VICTIM]
 
 
 def test_a_killed_party_is_named_and_all_can_resume(sites: dict[str, Site], together: Path) -> None:
     processes = {name: fork(site) for name, site in sites.items()}
     wait_for(lambda: len(history(sites[ACTIVE].run)) >= 1, "the first epoch")
-    victim = PASSIVES[0]
-    processes[victim].kill()
+    processes[VICTIM].kill()
     assert processes[ACTIVE].wait() == LOST
     result = json.loads((sites[ACTIVE].folder / "output.json").read_text())
     assert result["exit_code"] == LOST
-    assert victim in result["error"]
+    assert VICTIM in result["error"]
     assert processes[PASSIVES[1]].wait() == LOST
     assert 0 < len(history(sites[ACTIVE].run)) < 4
     again = {name: fork(site, "--resume") for name, site in sites.items()}

@@ -37,11 +37,10 @@ def together(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
-def sites(tmp_path: Path) -> dict[str, Site]:
+def lay_out_with_keys(folder: Path) -> dict[str, Site]:
     """Every party's folder, with its certificate and without `--plaintext`."""
-    sites = lay_out(tmp_path / "sites", raw_job(**OPTIONS) | MORE, tables(passives=2))
-    made = Federation(tmp_path / "keys", *PASSIVES[:2])
+    sites = lay_out(folder / "sites", raw_job(**OPTIONS) | MORE, tables(passives=2))
+    made = Federation(folder / "keys", *PASSIVES[:2])
     for name, site in sites.items():
         shutil.copytree(made.base / name, site.folder / "keys")
     return sites
@@ -55,20 +54,6 @@ def address_in(site: Site, address: str | None = None) -> str:
         job["parties"][ACTIVE]["address"] = address
         yaml.dump(job, site.folder / "job.yaml")
     return str(job["parties"][ACTIVE]["address"])
-
-
-def test_three_processes_with_tls_equal_one_to_the_last_bit(sites: dict[str, Site], together: Path) -> None:
-    processes = {name: fork(site, tls=True) for name, site in sites.items()}
-    assert {name: process.wait() for name, process in processes.items()} == dict.fromkeys(NAMES, 0)
-    assert losses(sites[ACTIVE].run) == losses(together)
-    assert len(losses(together)) == 4
-    for name, site in sites.items():
-        kept = verify_trail(site.folder / ".cutlayer" / f"{name}.key.trail")
-        assert not kept.problems
-        steps = len(losses(together)) * 4
-        kind, peers = ("gradient", PASSIVES[:2]) if name == ACTIVE else ("embedding", (ACTIVE,))
-        assert [kept.files[0].sent[peer, kind][0] for peer in peers] == [steps] * len(peers)
-    assert not [name for name, site in sites.items() if "Traceback" in (site.folder / "errors.txt").read_text()]
 
 
 class CutAfter:
@@ -86,8 +71,10 @@ class CutAfter:
         return piece
 
 
-def test_a_connection_that_is_cut_again_and_again_heals(sites: dict[str, Site], together: Path) -> None:
-    """From the first handshake to the middle of the training; the losses are those of a quiet network."""
+@pytest.fixture(scope="module")
+def healed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Site]:
+    """A run whose connections were cut again and again, from the first handshake to the middle of the training."""
+    sites = lay_out_with_keys(tmp_path_factory.mktemp("healed"))
     harm = CutAfter(500, 3_000, 12_000, 20_000, 28_000, 34_000)
     with Proxy(address_in(sites[ACTIVE]), harm) as proxy:
         for name in PASSIVES[:2]:
@@ -95,10 +82,27 @@ def test_a_connection_that_is_cut_again_and_again_heals(sites: dict[str, Site], 
         processes = {name: fork(site, tls=True) for name, site in sites.items()}
         assert {name: process.wait() for name, process in processes.items()} == dict.fromkeys(NAMES, 0)
     assert harm.cuts == 6
-    assert losses(sites[ACTIVE].run) == losses(together)
+    return sites
 
 
-def test_the_preflight_of_all_parties_says_ready(sites: dict[str, Site]) -> None:
+def test_three_processes_with_tls_equal_one_to_the_last_bit(healed: dict[str, Site], together: Path) -> None:
+    """The losses are those of a quiet network."""
+    assert losses(healed[ACTIVE].run) == losses(together)
+    assert len(losses(together)) == 4
+    assert not [name for name, site in healed.items() if "Traceback" in (site.folder / "errors.txt").read_text()]
+
+
+def test_what_was_sent_is_on_the_trails_once(healed: dict[str, Site], together: Path) -> None:
+    for name, site in healed.items():
+        kept = verify_trail(site.folder / ".cutlayer" / f"{name}.key.trail")
+        assert not kept.problems
+        steps = len(losses(together)) * 4
+        kind, peers = ("gradient", PASSIVES[:2]) if name == ACTIVE else ("embedding", (ACTIVE,))
+        assert [kept.files[0].sent[peer, kind][0] for peer in peers] == [steps] * len(peers)
+
+
+def test_the_preflight_of_all_parties_says_ready(tmp_path: Path) -> None:
+    sites = lay_out_with_keys(tmp_path)
     processes = {name: fork(site, "--preflight", tls=True) for name, site in sites.items()}
     assert {name: process.wait() for name, process in processes.items()} == dict.fromkeys(NAMES, 0)
     for name, site in sites.items():

@@ -17,7 +17,7 @@ def inertia(values, upper):
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.floats(-100, 100, width=32), min_size=2, max_size=9))
+@given(st.lists(st.floats(-100, 100, width=32), min_size=2, max_size=7))
 def test_no_partition_at_all_is_better(values):
     given_values = torch.tensor(values, dtype=torch.float64)
     upper = upper_of_two(given_values).numpy()

@@ -15,7 +15,7 @@ from cutlayer.problem.task import Task
 from cutlayer.problem.training_loss import TrainingLoss
 
 SECRET = bytes(range(32))
-EPS, ROWS = 2.0, 30_000
+EPS, ROWS = 2.0, 15_000
 TRUE = {
     "binary": torch.tensor([[0.95, 0.05], [0.7, 0.3], [0.4, 0.6]]),
     "multiclass": torch.tensor([[0.9, 0.05, 0.03, 0.02], [0.4, 0.3, 0.2, 0.1], [0.1, 0.1, 0.2, 0.6]]),

@@ -195,7 +195,7 @@ def test_laplace_numbers_have_the_right_scale_and_wrong_scales_are_seen():
     values = noise.standard_laplace(KEY, b"l", (300, 1001)).double().numpy().ravel()
     assert stats.kstest(values, "laplace").pvalue > 1e-3
     for wrong in (2 / 3, 3 / 2, 2**0.5):
-        assert stats.kstest(wrong * values, "laplace").pvalue < 1e-12
+        assert stats.kstest(wrong * values[:20_000], "laplace").pvalue < 1e-12
     for limit in (4.0, 8.0, 10.0):
         low, high = stats.binom.interval(1 - 1e-4, len(values), math.exp(-limit))
         assert low <= (np.abs(values) > limit).sum() <= high

@@ -120,7 +120,7 @@ def uniform_of(word: int, fine: int | None) -> mp.mpf:
 
 def test_the_integers_are_box_mullers_with_many_digits() -> None:
     """Each is the nearest integer, but for a millionth: all four steps in float64, from words that AES gives."""
-    scale, pairs = 2.0**19, 3000
+    scale, pairs = 2.0**19, 1500
     radii, angles = words_of(b"golden", pairs)
     exact = by_hand([uniform_of(word, None) for word in radii], angles, scale)
     values = integers((2 * pairs,), scale, b"golden")
@@ -133,7 +133,7 @@ def test_the_stated_precision_holds() -> None:
 
     Rounding of the uniform moves the squared radius, so that short radii are less precise.
     """
-    n = 3000
+    n = 1500
     words = torch.tensor(words_of(b"precision", n))
     radius, angle, cosines, sines = torch.empty(4, n, dtype=torch.float64)
     module._uniforms(words[0], radius, KEY, b"")
@@ -150,7 +150,7 @@ def test_the_stated_precision_holds() -> None:
 def test_small_uniforms_are_refined(monkeypatch: pytest.MonkeyPatch) -> None:
     """Words below the limit get 64 further bits, of their own part of the stream; the largest radius is finite."""
     monkeypatch.setattr(module, "_COARSE", 2.0**62)
-    scale, pairs = 2.0**19, 2000
+    scale, pairs = 2.0**19, 1000
     radii, angles = words_of(b"golden", pairs)
     fine = np.frombuffer(bytes(keystream(KEY, b"golden, refined 0", 8 * pairs)), "<i8").tolist()
     uniforms = [uniform_of(w, f if abs(w) < 2**62 else None) for w, f in zip(radii, fine, strict=True)]

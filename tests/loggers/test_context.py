@@ -92,18 +92,33 @@ def check_curves(folder: Path, run: Path, epochs: int, part: str = "validation")
 
 @needs_tensorboard
 def test_a_run_in_one_process(place: Place) -> None:
-    """Its losses are those of the run without a log, to the last bit."""
+    """Its losses are those of the run without a log, to the last bit, and nothing of a row is logged."""
     (place.folder / "key").write_bytes(KEY)
     (place.folder / "key").chmod(0o600)
-    protected = {"compare": ["undefended"], "parties.bank.privacy": {"label_dp": {"eps": 2.0}}}
+    for party in ("bank", "telco"):
+        place.rows(party, lambda _, row: [f"id{row[0]}x", *row[1:]])
+    protected = {"parties.bank.privacy": {"label_dp": {"eps": 2.0}}}
     place.change(protected)
     assert place.call("run", "job.yaml", "--quiet", "--key", "key", "--out", "plain").code == 0
-    place.change(protected | {"parties.bank.log": {"tensorboard": "curves"}})
+    place.change(protected | {"compare": ["undefended"], "parties.bank.log": {"tensorboard": "curves"}})
     assert place.call("run", "job.yaml", "--quiet", "--key", "key").code == 0
     check_curves(place.folder / "curves", place.run_folder, 2)
     assert events(only(place.folder / "curves"))[0]["guarantee/epsilon/bank/labels"] == [(2, 2.0)]
     with_log, without = history(place.run_folder), history(place.folder / "plain")
     assert [line["loss"] for line in with_log] == [line["loss"] for line in without]
+    check_rows_are_not_logged(place)
+
+
+def check_rows_are_not_logged(place: Place) -> None:
+    """No id of the tables, and no prediction of a test row to the last digit."""
+    import pyarrow.parquet as pq
+
+    scores = pq.read_table(place.run_folder / "predictions.parquet").to_pydict()
+    written = b"".join(path.read_bytes() for path in only(place.folder / "curves").iterdir())
+    assert not re.search(rb"id\d+x", written)
+    exact = [str(value) for values in scores.values() for value in values if isinstance(value, float)]
+    assert exact
+    assert not [value for value in exact if value.encode() in written]
 
 
 @needs_tensorboard
@@ -116,30 +131,13 @@ def test_a_release_once_is_fitted_in_one_epoch(place: Place) -> None:
 
 @needs_tensorboard
 def test_parties_between_processes(tmp_path: Path) -> None:
-    raw = raw_job(passives=2)
+    raw = raw_job()
     raw["parties"][ACTIVE]["log"] = {"tensorboard": "curves"}
-    sites = lay_out(tmp_path, raw, tables(passives=2))
+    sites = lay_out(tmp_path, raw, tables())
     processes = {name: fork(site) for name, site in sites.items()}
     assert {process.wait() for process in processes.values()} == {0}
     check_curves(sites[ACTIVE].folder / "curves", sites[ACTIVE].run, 2)
     assert [path.name for path in tmp_path.glob("*/curves")] == ["curves"]
-
-
-@needs_tensorboard
-def test_nothing_of_a_row_is_logged(place: Place) -> None:
-    """No id of the tables, and no prediction of a test row to the last digit."""
-    place.change({"parties.bank.log": {"tensorboard": "curves"}})
-    place.rows("bank", lambda _, row: [f"id{row[0]}x", *row[1:]])
-    place.rows("telco", lambda _, row: [f"id{row[0]}x", *row[1:]])
-    assert place.call("run", "job.yaml", "--quiet").code == 0
-    import pyarrow.parquet as pq
-
-    scores = pq.read_table(place.run_folder / "predictions.parquet").to_pydict()
-    written = b"".join(path.read_bytes() for path in only(place.folder / "curves").iterdir())
-    assert not re.search(rb"id\d+x", written)
-    exact = [str(value) for values in scores.values() for value in values if isinstance(value, float)]
-    assert exact
-    assert not [value for value in exact if value.encode() in written]
 
 
 @needs_tensorboard
@@ -194,7 +192,7 @@ def test_a_log_that_fails_ends_no_run(place: Place, monkeypatch: pytest.MonkeyPa
         raise ConnectionError("the server is gone\nand more")
 
     monkeypatch.setattr(f"{CALLS}.{method}", gone)
-    place.change({"parties.bank.log": {"tensorboard": "curves"}})
+    place.change({"parties.bank.log": {"tensorboard": "curves"}, "parties.bank.audit": {"every": "never"}})
     result = place.call("run", "job.yaml", "--quiet")
     assert result.code == 0
     assert result.err.count("warning parties.bank.log.tensorboard: nothing more is logged, the run goes on") == 1
@@ -208,7 +206,7 @@ def test_results_that_cannot_be_made_for_the_log_end_no_run(place: Place, monkey
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(module, "write_html", full)
-    place.change({"parties.bank.log": {"tensorboard": "curves"}})
+    place.change({"parties.bank.log": {"tensorboard": "curves"}, "parties.bank.audit": {"every": "never"}})
     result = place.call("run", "job.yaml", "--quiet")
     assert result.code == 0
     assert "nothing more is logged, the run goes on ([Errno 28] No space left" in result.err
@@ -364,7 +362,9 @@ def test_a_store_that_came_with_a_job_sends_the_report_nowhere(place: Place, mon
 @needs_mlflow
 def test_mlflow_whose_server_is_gone_ends_no_run(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    place.change({"parties.bank.log": {"mlflow": "http://127.0.0.1:9"}})  # discard: nothing listens
+    place.change(
+        {"parties.bank.log": {"mlflow": "http://127.0.0.1:9"}, "parties.bank.audit": {"every": "never"}}
+    )  # discard: nothing listens
     result = place.call("run", "job.yaml", "--quiet", "--allow-host", "127.0.0.1")
     assert result.code == 0
     assert "warning parties.bank.log.mlflow: nothing more is logged, the run goes on" in result.err

@@ -14,7 +14,7 @@ from torch import Tensor
 from cutlayer.attacks.feature import best_guess
 from cutlayer.models import Inputs, build_top
 from cutlayer.models.bottom_fits import cross_fit
-from cutlayer.models.top_estimators import choice, kinds, linear
+from cutlayer.models.top_estimators import choice, importance, kinds, linear
 from cutlayer.models.top_estimators.boosting import fit_boosting
 from cutlayer.models.top_estimators.choice import FitPart, folds_of
 from cutlayer.models.top_estimators.network import _Budget
@@ -93,8 +93,9 @@ def strength_is_one() -> bool:
 
 def few_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two folds in place of five where a job states none, of top models and of grades, and an interval of 200 resamples
-    in place of 1,000.
+    in place of 1,000; a column's importance is of two permutations.
     """
+    monkeypatch.setattr(importance, "PERMUTATIONS", 2)
     monkeypatch.setattr(choice, "folds_of", lambda rows: min(FEW_FOLDS, folds_of(rows)))
     monkeypatch.setattr(cross_fit, "FOLDS", FEW_FOLDS)
     monkeypatch.setattr(utility, "RESAMPLES", 200)

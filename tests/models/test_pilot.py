@@ -25,9 +25,9 @@ from cutlayer.models.top_estimators.result import PartnerPilot
 from cutlayer.models.top_estimators.rows import FitRows
 from cutlayer.problem.task import Task
 from cutlayer.results.pilot import Verdict, verdict_of
-from tests.models.estimator_rows import few_strengths
+from tests.models.estimator_rows import one_strength
 
-ROWS, COUNT = 8000, 800
+ROWS, COUNT = 4000, 600
 
 
 def measured(name: str, predicted: Any, truth: Any) -> Influences:
@@ -60,10 +60,10 @@ def test_equal_labels_have_no_finite_error() -> None:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _few_strengths() -> Iterator[None]:
+def _one_strength() -> Iterator[None]:
     """Most of the time goes into the choice among strengths, which the tests of the linear candidate are about."""
     with pytest.MonkeyPatch.context() as patched:
-        few_strengths(patched)
+        one_strength(patched)
         yield
 
 

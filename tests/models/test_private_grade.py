@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from itertools import cycle, product
 from typing import Any
 
@@ -80,7 +80,7 @@ def test_the_best_test_on_all_sums_stays_below_the_bound(
 ) -> None:
     """Likelihood ratios of the counts, and of the residuals of both steps; half of the noise exceeds the bound."""
     monkeypatch.setattr(private_additive, "SENSITIVITY", math.sqrt(2) * noise)
-    trials = 400 if noise == 1 else 100  # of which an AUC is known to .024, and a larger one to .03
+    trials = 250 if noise == 1 else 60  # of which an AUC is known to .031, and a larger one to .035
     scores, truth = [], np.arange(trials) % 2
     monkeypatch.setattr(private_grade, "k_means", lambda points, count: points[:count])
     monkeypatch.setattr(private_grade, "_SYNTHETIC_ROWS", 64)
@@ -136,8 +136,8 @@ def test_no_neighbour_moves_any_sum_of_a_fit_by_more_than_the_sensitivity(
     path, largest = calls(codes, numbers, None), 0.0
     assert sum(mu**2 for *_, mu in path) == pytest.approx(FIT.mu**2, rel=0.06)  # fewer divisions cost less
     assert sum(mu**2 for *_, mu in path) <= FIT.mu**2 * (1 + 1e-9)
-    changes = product((0, 1, 2, 5), (0.0, -3e38, 3e38, 5.0, float("nan")))
-    for row, (code, value) in zip(cycle((0, 1, 2, 3)), changes, strict=False):  # five of each row, one of each code
+    changes = [*product((0, 1, 2, 5), (0.0, -3e38, 3e38, 5.0, float("nan")))][::2]  # each code and each value
+    for row, (code, value) in zip(cycle((0, 1, 2, 3)), changes, strict=False):  # two or three of each row
         some, values = codes.clone(), numbers.clone()
         some[row], values[row] = code, value
         moved = [np.linalg.norm(a - b) for (a, *_), (b, *_) in zip(path, calls(some, values, path), strict=True)]
@@ -146,6 +146,7 @@ def test_no_neighbour_moves_any_sum_of_a_fit_by_more_than_the_sensitivity(
     assert largest == pytest.approx(math.sqrt(2))
 
 
+@cache
 def fitted(key: bytes = bytes(32), **options: Any) -> tuple[GradeBottom, Tensor, Tensor, Tensor]:
     draw = np.random.default_rng(0)
     rows = 8000
@@ -192,7 +193,7 @@ def test_that_a_row_had_a_value_of_its_own_shows_as_rarely_as_stated(monkeypatch
     codes = torch.tensor([[2, 3]] * 49 + [[5, 5]], dtype=torch.int32)
     fit_private(fit, columns_of(codes, torch.zeros(50, 0), torch.arange(50) % 2, bytes(32)), torch.arange(50))
     assert len(asked) == 2
-    sums = [NoisySums(trial.to_bytes(32, "big")) for trial in range(2000)]
+    sums = [NoisySums(trial.to_bytes(32, "big")) for trial in range(1200)]  # .13 of what it shows is the error
     shown = [any(cells_of(each)[0][[1, 5]].any() for cells_of in asked) for each in sums]
     assert 0.5 < np.mean(shown) / fit.approximation.tail < 1.0
 
@@ -202,7 +203,7 @@ def test_a_state_is_loaded_again_and_the_noise_is_the_keys() -> None:
     other = GradeBottom(GradeBottomConfig(), Inputs((6, 6), 2))
     other.load_state_dict(bottom.state_dict())
     assert torch.equal(other.grade(codes, numbers, None), bottom.grade(codes, numbers, None))
-    again, elsewhere = fitted()[0], fitted(bytes(31) + b"1")[0]
+    again, elsewhere = fitted.__wrapped__()[0], fitted(bytes(31) + b"1")[0]
     weights = [each.heads[0].parts[0].table for each in (bottom, again, elsewhere)]
     assert torch.equal(weights[0], weights[1])
     assert not torch.equal(weights[0], weights[2])

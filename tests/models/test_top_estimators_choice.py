@@ -90,7 +90,7 @@ def test_the_first_fold_rules_out_what_is_clearly_behind_and_nothing_else() -> N
     # Few trees and fewer, in place of boosting and networks: what is ruled out depends on losses alone.
     fits = {
         "linear": FITS["linear"],
-        **{name: partial(fit_boosting, settings={"max_iter": n}) for name, n in (("boosting", 30), ("fewer", 24))},
+        **{name: partial(fit_boosting, settings={"max_iter": n}) for name, n in (("boosting", 20), ("fewer", 18))},
     }
     counted = {name: lambda rows, seed, name=name: (fitted.append(name), fits[name](rows, seed))[1] for name in fits}
     # Of noisy labels neither of the other two is clearly behind.

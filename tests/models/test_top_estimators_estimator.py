@@ -108,7 +108,7 @@ def test_a_saved_estimator_is_of_the_class_of_the_job() -> None:
     ("path", "args"),
     [
         ("xgboost:XGB", {"n_estimators": 8}),
-        ("lightgbm:LGBM", {"n_estimators": 8, "verbose": -1, "min_child_samples": 5}),
+        ("lightgbm:LGBM", {"n_estimators": 4, "verbose": -1, "min_child_samples": 5}),
     ],
 )
 @pytest.mark.parametrize("kind", ["binary", "multiclass", "regression"])

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import runpy
-import subprocess
 import sys
 import tomllib
+import zipfile
 from collections.abc import Callable
+from contextlib import chdir
 from pathlib import Path
 
 import pytest
+from hatchling.build import build_wheel
 
 from cutlayer import attacks, plugins, protections
 from cutlayer.accounting import Event, Ledger, RandomizedResponse, ReleasePlan
@@ -34,12 +36,12 @@ PACKAGE = "cutlayer_example"
 
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The template, installed into a folder, without the network."""
+    """The template, installed into a folder: its wheel, as its own tools build it, unpacked as pip does."""
     folder = tmp_path_factory.mktemp("installed")
-    options = ("--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check", "-q", "--target")
-    command = [sys.executable, "-m", "pip", "install", *options, str(folder), str(TEMPLATE)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    with chdir(TEMPLATE):
+        wheel = build_wheel(str(folder))
+    with zipfile.ZipFile(folder / wheel) as archive:
+        archive.extractall(folder)
     return folder
 
 

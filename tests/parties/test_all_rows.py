@@ -42,10 +42,11 @@ from cutlayer.training.together import TrainedRun
 from tests.alignment.psi_runs import BANK, aligned, table
 from tests.channel.certificates import Federation
 from tests.parties.interruptions import halves, history, left_at_renames
-from tests.parties.processes import fork, lay_out
+from tests.parties.processes import lay_out
 from tests.parties.recorded import Recording
 from tests.parties.runs import ACTIVE, KEY, PASSIVES, UNAUDITED, raw_job, run, tables
 from tests.parties.test_label_free import permuted
+from tests.parties.threads import run_apart
 
 TELCO, SHOP = PASSIVES[:2]
 NAMES = (ACTIVE, TELCO, SHOP)
@@ -233,7 +234,7 @@ def test_from_no_two_metrics_of_all_rows_that_of_a_few_follows(tmp_path: Path) -
 
 
 def test_a_run_that_dies_at_any_file_is_resumed_to_the_same_end(whole: tuple[Path, TrainedRun], tmp_path: Path) -> None:
-    left = left_at_renames(tmp_path / "run", lambda: run(JOB, GIVEN, tmp_path / "run"), range(0, 100, 16))
+    left = left_at_renames(tmp_path / "run", lambda: run(JOB, GIVEN, tmp_path / "run"), range(0, 100, 24))
     assert 2 <= len(left) < 12
     for folder in left.values():
         again = run(JOB, GIVEN, folder, resume=True)
@@ -244,12 +245,11 @@ def test_a_run_that_dies_at_any_file_is_resumed_to_the_same_end(whole: tuple[Pat
             assert [key for key, value in other[name].items() if not bool((mine[name][key] == value).all())] == []
 
 
-def test_processes_with_private_set_intersection_have_the_same_run(
+def test_organisations_with_private_set_intersection_have_the_same_run(
     whole: tuple[Path, TrainedRun], tmp_path: Path
 ) -> None:
     sites = lay_out(tmp_path, raw(), GIVEN)
-    processes = {name: fork(site) for name, site in sites.items()}
-    assert {name: process.wait() for name, process in processes.items()} == dict.fromkeys(NAMES, 0)
+    run_apart(sites)
     for name, site in sites.items():
         one = JOB.model_copy(update={"parties": {name: JOB.parties[name]}})
         mine, other = halves(site.run, one)[name], halves(whole[0], JOB)[name]

@@ -54,11 +54,12 @@ from cutlayer.training.together import TrainedRun
 from cutlayer.training.trained import Run
 from tests.alignment.test_repeated_ids import loans
 from tests.parties.interruptions import Calls, Crash, crashes_at_rename, halves, history, left_at_renames
-from tests.parties.processes import fork, lay_out
+from tests.parties.processes import lay_out
 from tests.parties.runs import ACTIVE, KEY, TOP, UNAUDITED, Transmit, raw_job, record, run, wrap_links
 from tests.parties.test_all_rows import GIVEN, NAMES, SHOP, TELCO, ids_of, partial
 from tests.parties.test_all_rows import raw as once
 from tests.parties.test_on_absent import losing
+from tests.parties.threads import run_apart
 
 PARTNERS = (TELCO, SHOP)
 LASER, MULTI_HEAD = {"kind": "laser", "hidden": [5]}, {"kind": "multi_head", "hidden": [5]}
@@ -98,10 +99,9 @@ def assert_same_parts(mine: dict[str, Tensor], other: dict[str, Tensor]) -> None
     assert [key for key, value in other.items() if not torch.equal(mine[key], value)] == []
 
 
-def test_processes_have_the_same_run(whole: tuple[Path, TrainedRun], tmp_path: Path) -> None:
+def test_organisations_have_the_same_run(whole: tuple[Path, TrainedRun], tmp_path: Path) -> None:
     sites = lay_out(tmp_path, PROTECTED, GIVEN)
-    processes = {name: fork(site) for name, site in sites.items()}
-    assert {name: process.wait() for name, process in processes.items()} == dict.fromkeys(NAMES, 0)
+    run_apart(sites)
     for name, site in sites.items():
         one = JOB.model_copy(update={"parties": {name: JOB.parties[name]}})
         assert_same_parts(halves(site.run, one)[name], halves(whole[0], JOB)[name])
@@ -109,7 +109,7 @@ def test_processes_have_the_same_run(whole: tuple[Path, TrainedRun], tmp_path: P
 
 
 def test_a_run_that_dies_at_any_file_is_resumed_to_the_same_end(whole: tuple[Path, TrainedRun], tmp_path: Path) -> None:
-    left = left_at_renames(tmp_path / "run", bind(run, JOB, GIVEN, tmp_path / "run"), range(3, 400, 20))
+    left = left_at_renames(tmp_path / "run", bind(run, JOB, GIVEN, tmp_path / "run"), range(3, 400, 26))
     assert 3 <= len(left) < 16
     for folder in left.values():
         again = run(JOB, GIVEN, folder, resume=True)

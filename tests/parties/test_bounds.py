@@ -268,16 +268,21 @@ def test_the_largest_counts_that_are_taken_in_have_a_finite_cost(name: str) -> N
 
 
 NUMBER = st.integers(-(2**70), 2**70) | st.integers(0, 9)
+FEW, MANY = st.integers(0, 3), st.integers(4, 2**40)
+NAME = st.sampled_from(["factor", "clip", "share"]) | st.text(max_size=70)
+"""Mostly what is taken in: of numbers from everywhere four statements in a hundred are."""
 STATEMENT = st.fixed_dictionaries(
     {
-        "protection": st.sampled_from(["dp_embedding", "dp_bottom", "nopeek", "label_dp", "x"]),
+        "protection": st.sampled_from(["dp_embedding", "dp_bottom", "nopeek"]) | st.sampled_from(["label_dp", "x"]),
         "party": st.text(max_size=70),
         "unit": st.sampled_from(["embeddings", "rows", "steps", "x"]),
-        "covered": NUMBER,
-        "sent": NUMBER,
-        "changed": NUMBER,
-        "metrics": st.dictionaries(st.text(max_size=70), st.floats() | NUMBER | st.text(max_size=3), max_size=3),
-        "kinds": st.dictionaries(st.sampled_from(["embedding", "evaluation", "gradient", "x"]), NUMBER, max_size=3),
+        "covered": MANY | NUMBER,
+        "sent": FEW | NUMBER,
+        "changed": FEW | NUMBER,
+        "metrics": st.dictionaries(NAME, FEW | MANY | st.floats() | NUMBER | st.text(max_size=3), max_size=3),
+        "kinds": st.dictionaries(
+            st.sampled_from(["embedding", "evaluation", "gradient", "x"]), FEW | NUMBER, max_size=3
+        ),
     }
 )
 
@@ -285,7 +290,7 @@ STATEMENT = st.fixed_dictionaries(
 REPORTED = unaudited_job()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=45, deadline=None)
 @given(st.lists(STATEMENT, max_size=2))
 def test_whatever_is_taken_in_can_be_reported(stated: list[dict[str, Any]]) -> None:
     try:

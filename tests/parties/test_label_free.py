@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import signal
+import shutil
 from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
@@ -42,21 +42,24 @@ from cutlayer.training.run_ledger import chain_of, ledger_of, planned_entries
 from cutlayer.training.tables import open_table
 from cutlayer.training.together import local_side
 from cutlayer.training.trained import Run
-from tests.parties.interruptions import Dying, assert_equal, interrupted
-from tests.parties.processes import fork, lay_out, wait_for
+from tests.parties.interruptions import Copies, Dying, assert_equal, history, interrupted
+from tests.parties.processes import Site, lay_out
 from tests.parties.recorded import Recording
-from tests.parties.runs import ACTIVE, KEY, MLP, PASSIVES, UNAUDITED, raw_job, record, run, tables
+from tests.parties.runs import ACTIVE, KEY, MLP, PASSIVES, raw_job, record, run, tables
+from tests.parties.threads import run_apart
 from tests.report.reading import answers
 
 TELCO, SHOP = PASSIVES[:2]
 LINEAR = {"kind": "linear", "width": 3}
 GIVEN = tables(passives=2)
+STEPS = 4
 EARLY = {"patience": 1, "min_delta": 0.001}
 
 
 def raw(**options: Any) -> dict[str, Any]:
     """Two passive parties that release a sketch once."""
-    settings = {"epochs": 3, "release": "once", "bottom": {ACTIVE: MLP, TELCO: LINEAR, SHOP: LINEAR}} | options
+    bottoms = {ACTIVE: MLP, TELCO: LINEAR, SHOP: LINEAR}
+    settings = {"epochs": 3, "release": "once", "bottom": bottoms, "audit": {"rows": 64, "attacks": []}} | options
     made = raw_job(passives=2, **settings)
     for name in (TELCO, SHOP):
         if settings["release"] == "once":
@@ -362,11 +365,31 @@ def test_a_resume_has_the_same_embeddings(tmp_path: Path, whole: Any) -> None:
     assert torch.equal(released(tmp_path, TELCO), released(whole[0], TELCO))
 
 
-def test_processes_have_the_same_embeddings(tmp_path: Path, whole: Any) -> None:
-    sites = lay_out(tmp_path, raw(), GIVEN)
-    processes = {name: fork(site) for name, site in sites.items()}
-    assert {name: process.wait() for name, process in processes.items()} == dict.fromkeys(sites, 0)
-    assert torch.equal(released(sites[TELCO].run, TELCO), released(whole[0], TELCO))
+@pytest.fixture(scope="module")
+def apart(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Site], Path]:
+    """The organisations of a run that has ended, and what the active one leaves that is killed in its last epoch."""
+    sites = lay_out(tmp_path_factory.mktemp("apart"), raw(), GIVEN)
+    copies = Copies(sites[ACTIVE].run)
+    run_apart(sites, progress={ACTIVE: copies.steps(2 * STEPS + 1)})
+    (left,) = copies.left.values()
+    return sites, left
+
+
+def test_organisations_have_the_same_embeddings(apart: tuple[dict[str, Site], Path], whole: Any) -> None:
+    assert torch.equal(released(apart[0][TELCO].run, TELCO), released(whole[0], TELCO))
+
+
+def test_a_killed_active_party_resumes_when_the_partners_are_gone(
+    apart: tuple[dict[str, Site], Path], tmp_path: Path, whole: Any
+) -> None:
+    sites, left = apart
+    assert len(history(left)) == 2
+    bank = Site(ACTIVE, tmp_path / ACTIVE)
+    shutil.copytree(sites[ACTIVE].folder, bank.folder, ignore=shutil.ignore_patterns("run*"))
+    shutil.copytree(left, bank.run)
+    run_apart({ACTIVE: bank}, resume=True)
+    mine, theirs = (load_file(run / "checkpoint" / ACTIVE / "epoch-0002.safetensors") for run in (bank.run, whole[0]))
+    assert all(torch.equal(mine[name], tensor) for name, tensor in theirs.items() if name.startswith("module/"))
 
 
 def test_serving_embeds_a_row_as_it_was_released_and_takes_rows_that_are_new(whole: Any) -> None:
@@ -414,7 +437,7 @@ def test_the_undefended_baseline_is_trained_end_to_end() -> None:
 
 def test_what_the_condition_buys_is_measured_against_that_baseline(tmp_path: Path) -> None:
     """Attacks on gradients have results where gradients crossed, and are not "not run" where none did."""
-    made = raw(epochs=2)
+    made = raw(epochs=2, batch_size=96)
     made["parties"][ACTIVE] |= {
         "privacy": {"label_free": None},
         "audit": {"attacks": ["joint_spectral", "bilinear", "directions"]},
@@ -430,21 +453,3 @@ def test_what_the_condition_buys_is_measured_against_that_baseline(tmp_path: Pat
     assert not [finding for finding in report.findings if finding.code == "CL107"]
     assert "none sent" in render_markdown(report)
     assert any(f"No message to {TELCO}, {SHOP} depends on a label" in answer.text for answer in answers(report))
-
-
-def test_a_killed_active_party_resumes_when_the_partners_are_gone(tmp_path: Path) -> None:
-    settings = {"epochs": 100, "keep": "last", "audit": UNAUDITED}
-    sites = lay_out(tmp_path, raw(**settings), GIVEN)
-    processes = {name: fork(site) for name, site in sites.items()}
-    assert [processes[name].wait() for name in (TELCO, SHOP)] == [0, 0]
-    history = sites[ACTIVE].run / "history.jsonl"
-    wait_for(lambda: history.exists() and history.read_text().count("\n") > 1, "an epoch of the active party")
-    processes[ACTIVE].kill()
-    assert processes[ACTIVE].wait() == -signal.SIGKILL
-    assert fork(sites[ACTIVE], "--resume").wait() == 0
-    run(label_free(**settings), GIVEN, tmp_path / "whole")
-    mine, theirs = (
-        load_file(folder / "checkpoint" / ACTIVE / "epoch-0099.safetensors")
-        for folder in (sites[ACTIVE].run, tmp_path / "whole")
-    )
-    assert all(torch.equal(mine[name], tensor) for name, tensor in theirs.items() if name.startswith("module/"))

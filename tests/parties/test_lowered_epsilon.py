@@ -35,6 +35,7 @@ from cutlayer.parties import grading
 from cutlayer.parties.carried_limits import ExceededLimit, default_limit, first_exceeded
 from cutlayer.parties.grade_memory import GradeMemory, JoinKeys
 from cutlayer.parties.session.evidence import parse_evidence
+from cutlayer.parties.session.outcome import ActiveOutcome
 from cutlayer.parties.session.state import PartyState
 from cutlayer.protections.grade_dp import GradeDP, GradeDPConfig
 from cutlayer.report.carried import carried_section
@@ -142,20 +143,22 @@ def test_labels_that_are_an_attribute_get_two_grades_at_an_epsilon_of_2(begun: B
 
 
 @pytest.fixture(scope="module")
-def carried(tmp_path_factory: pytest.TempPathFactory) -> dict[float, float]:
-    """What grades carry of column a in jobs that state each epsilon themselves, and allow all."""
-    found = {}
+def stated(tmp_path_factory: pytest.TempPathFactory) -> dict[float, tuple[Carried, ActiveOutcome]]:
+    """What grades carry in jobs that state each epsilon themselves, and allow all, and what these jobs returned."""
+    ended = {}
     for epsilon in (8.0, 6.0, 4.0, 3.0, 2.0):
-        folder = tmp_path_factory.mktemp("carried")
-        run(made({"other": 1.0}, epsilon=epsilon), GIVEN, folder)
-        found[epsilon] = share(found_in(folder).attributes, "a")
-    return found
+        folder = tmp_path_factory.mktemp("stated")
+        outcome = run(made({"other": 1.0}, epsilon=epsilon), GIVEN, folder).active
+        ended[epsilon] = found_in(folder), outcome
+    return ended
+
+
+Stated = dict[float, tuple[Carried, ActiveOutcome]]
 
 
 @pytest.mark.parametrize("limit", [0.93, 0.55])
-def test_the_first_step_that_keeps_a_stated_limit_is_taken(
-    tmp_path: Path, carried: dict[float, float], limit: float
-) -> None:
+def test_the_first_step_that_keeps_a_stated_limit_is_taken(tmp_path: Path, stated: Stated, limit: float) -> None:
+    carried = {epsilon: share(found.attributes, "a") for epsilon, (found, _) in stated.items()}
     expected = next(epsilon for epsilon, found in carried.items() if found <= limit)
     assert expected < 8.0
     trained = run(made({"a": limit}), GIVEN, tmp_path / "run")
@@ -169,10 +172,10 @@ def test_the_first_step_that_keeps_a_stated_limit_is_taken(
     assert (evidence.metrics["epsilon"], evidence.metrics["grades"]) == (expected, bands_for(expected, 16))
 
 
-def test_grades_within_limits_stay_at_the_epsilon_of_the_settings(tmp_path: Path) -> None:
-    trained = run(made({"other": 1.0}), GIVEN, tmp_path)
-    assert found_in(tmp_path).lowered is None
-    (evidence,) = [each for each in trained.active.evidence if each.party == TELCO]
+def test_grades_within_limits_stay_at_the_epsilon_of_the_settings(stated: Stated) -> None:
+    found, outcome = stated[8.0]
+    assert (found.epsilon, found.lowered) == (8.0, None)
+    (evidence,) = [each for each in outcome.evidence if each.party == TELCO]
     assert "epsilon" not in evidence.metrics
 
 
@@ -200,14 +203,14 @@ def test_below_the_least_epsilon_grades_are_refused_as_before(tmp_path: Path, le
 def test_a_run_that_is_begun_again_draws_no_row_at_another_epsilon(tmp_path: Path) -> None:
     world, job = World(tmp_path), made({"a": 0.7})
     folders, died = list[Path](), 0
-    for nth in (12, 18, 24, 30, 36, 1000):
+    for nth in (12, 24, 36, 1000):
         out = f"{nth} {len(folders)}"
         died += crashes_at_rename(nth, partial(world.run, job, GIVEN, out=out), after=nth % 4 == 0)
         folders.append(tmp_path / out)
-    assert died == 5
-    again = world.run(job, GIVEN, out="24 2", resume=(folders[2] / "checkpoint" / TELCO / "start.json").exists())
+    assert died == 3
+    again = world.run(job, GIVEN, out="24 1", resume=(folders[1] / "checkpoint" / TELCO / "start.json").exists())
     found = [each for each in (*folders, again) if (each / "checkpoint" / TELCO / "released.safetensors").exists()]
-    assert len(found) > 3
+    assert len(found) > 2
     assert all(torch.equal(released(each), released(found[0])) for each in found)
     epsilon = found_in(found[0]).epsilon
     assert epsilon is not None
@@ -321,8 +324,7 @@ def test_a_release_that_a_budget_refuses_is_not_noted(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:labels of the same rows were drawn before")
-@pytest.mark.parametrize("label", ["label", "chance"])
-def test_a_budget_that_pays_for_low_steps_alone_says_nothing_of_the_rows(tmp_path: Path, label: str) -> None:
+def test_a_budget_that_pays_for_low_steps_alone_says_nothing_of_the_rows(tmp_path: Path) -> None:
     """It does not count what it refuses: by labels of a choice, one after another, all rows could be asked about."""
     world, limits = World(tmp_path), {"a": 0.55, "other": 1.0}
     chance = pa.array(np.random.default_rng(5).integers(2, size=ROWS))
@@ -331,10 +333,11 @@ def test_a_budget_that_pays_for_low_steps_alone_says_nothing_of_the_rows(tmp_pat
     spent = world.total(TELCO)
     assert spent is not None
     assert 2.0 < spent + 0.5 < 8.0
-    with pytest.raises(BudgetExceeded):
-        world.run(costing(limits, spent + 7.9, 1, label), given, out="refused")
-    assert not (tmp_path / "refused" / "checkpoint" / TELCO / "carried.json").exists()
-    assert world.total(TELCO) == spent
+    for label in ("label", "chance"):
+        with pytest.raises(BudgetExceeded):
+            world.run(costing(limits, spent + 7.9, 1, label), given, out=label)
+        assert not (tmp_path / label / "checkpoint" / TELCO / "carried.json").exists(), label
+        assert world.total(TELCO) == spent, label
 
 
 def test_draws_of_the_same_labels_in_several_jobs_do_not_add_up(begun: Begun) -> None:
@@ -478,10 +481,9 @@ def test_a_partner_states_a_step_or_nothing(epsilon: float, is_step: bool) -> No
             parse_evidence(text, TELCO)
 
 
-def test_no_statement_raises_the_epsilon_of_the_ledger(tmp_path: Path) -> None:
+def test_no_statement_raises_the_epsilon_of_the_ledger(stated: Stated) -> None:
     """A step above the job's own is none of this job: the ledger stays with what it planned."""
-    job = made({"other": 1.0}, epsilon=3.0)
-    outcome = run(job, GIVEN, tmp_path).active
+    job, outcome = made({"other": 1.0}, epsilon=3.0), stated[3.0][1]
     lied = [replace(each, metrics={"epsilon": 6.0}) if each.party == TELCO else each for each in outcome.evidence]
     entries = ledger_after(job, replace(outcome, evidence=tuple(lied))).entries
     assert [entry.event.eps for entry in entries if isinstance(entry.event, RandomizedGrade)] == [3.0]

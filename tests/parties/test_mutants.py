@@ -98,7 +98,7 @@ def test_a_wrong_message_is_a_protocol_error(tmp_path: Path, monkeypatch: pytest
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> ActiveOutcome:
-    return run(JOB, GIVEN, tmp_path_factory.mktemp("undisturbed")).active
+    return run(TWO, tables(), tmp_path_factory.mktemp("undisturbed")).active
 
 
 @pytest.mark.parametrize("kind", [Kind.HELLO, Kind.EMBEDDING, Kind.GRADIENT, Kind.EPOCH_END, Kind.EVALUATION])
@@ -106,7 +106,7 @@ def test_a_repeated_message_is_dropped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: ActiveOutcome, kind: Kind
 ) -> None:
     tamper(monkeypatch, kind, doubled, nth=1)
-    assert run(JOB, GIVEN, tmp_path).active.step_losses == undisturbed.step_losses
+    assert run(TWO, tables(), tmp_path).active.step_losses == undisturbed.step_losses
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_a_batch_larger_than_the_training_rows_is_refused(tmp_path: Path, batch_
 
 def test_a_batch_of_all_training_rows_is_taken(tmp_path: Path, undisturbed: ActiveOutcome) -> None:
     rows = len(undisturbed.split.train)
-    assert len(run(unaudited_job(passives=2, batch_size=rows), GIVEN, tmp_path).active.step_losses) == 2
+    assert len(run(unaudited_job(batch_size=rows), tables(), tmp_path).active.step_losses) == 2
 
 
 class Shrink(Protection[FrozenModel]):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import signal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,15 +12,20 @@ import pytest
 import torch
 
 from cutlayer.channel import Kind, Message, Port
+from cutlayer.channel.grpc_client import ClientLink
+from cutlayer.channel.grpc_link import Links
+from cutlayer.cli.report import write_report
 from cutlayer.config import Job, validated
 from cutlayer.errors import CheckpointError, ConfigError, PeerLost
+from cutlayer.jobs.options import Progress
 from cutlayer.parties.faults import FaultPoint, Faults
 from cutlayer.parties.session.presence import Presence
 from cutlayer.training.departures import departure_result
 from cutlayer.training.folder import RunFolder
-from tests.parties.interruptions import Dying, Fails, assert_equal, history, interrupted
-from tests.parties.processes import fork, lay_out, wait_for
+from tests.parties.interruptions import Crash, Dying, Fails, assert_equal, history, interrupted
+from tests.parties.processes import fork, lay_out
 from tests.parties.runs import ACTIVE, PASSIVES, UNAUDITED, Watched, raw_job, record, run, tables
+from tests.parties.threads import run_apart
 
 TELCO, SHOP = PASSIVES[:2]
 GIVEN = tables(passives=2)
@@ -171,36 +178,46 @@ def test_the_key_is_checked() -> None:
 
 def test_kill_9_of_a_process(tmp_path: Path) -> None:
     """Two other organisations finish, and the report of the active one says who was lost and when."""
-    whole = raw(epochs=40, audit={"every": "never"})
-    sites = lay_out(tmp_path, whole, GIVEN)
-    processes = {name: fork(site) for name, site in sites.items()}
-    history = sites[ACTIVE].run / "history.jsonl"
-    wait_for(lambda: history.exists() and len(history.read_text().splitlines()) > 2, "an epoch")
-    processes[TELCO].kill()
-    codes = {name: processes[name].wait() for name in (ACTIVE, SHOP)}
-    assert codes == {ACTIVE: 0, SHOP: 0}, (sites[ACTIVE].folder / "errors.txt").read_text()
-    summary = RunFolder(sites[ACTIVE].run).summary
-    (left,) = summary.departures.left
+    sites = lay_out(tmp_path, raw(epochs=5), GIVEN)
+    telco = fork(sites.pop(TELCO))
+
+    class Killing(Progress):
+        steps = 0
+
+        def stepped(self, epoch: int, rows: int, loss: float) -> None:
+            self.steps += 1
+            if self.steps == 2 * STEPS + 1:
+                telco.kill()
+                assert telco.wait() == -signal.SIGKILL
+
+    run_apart(sites, progress={ACTIVE: Killing()})
+    run_folder = RunFolder(sites[ACTIVE].run)
+    (left,) = run_folder.summary.departures.left
     assert left.party == TELCO
-    assert 1 < left.epoch <= 40
+    assert 1 < left.epoch <= 4
+    write_report(run_folder.path)
     assert f"{TELCO} was lost in epoch {left.epoch}" in (sites[ACTIVE].run / "report.html").read_text()
 
 
-def test_all_wait_for_a_party_that_was_killed_and_resumes(tmp_path: Path) -> None:
+def test_all_wait_for_a_party_that_died_and_resumes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The others are started once, and end with the numbers of a quiet run."""
-    whole = raw("wait", epochs=30, audit={"every": "never"}, checkpoint_every=2)
-    expected = run(validated(Job, whole, ""), GIVEN, tmp_path / "quiet")
+    whole = raw("wait", epochs=4, checkpoint_every=2)
+    run(validated(Job, whole, ""), GIVEN, tmp_path / "quiet")
+    gradients = itertools.count()
+
+    def dying(links: ClientLink, port: Port, timeout: float | None = None) -> Message:
+        message = Links.receive(links, port, timeout)
+        if (message.kind, port.me) == (Kind.GRADIENT, TELCO) and next(gradients) == 2 * STEPS:
+            raise Crash
+        return message
+
+    monkeypatch.setattr(ClientLink, "receive", dying)
     sites = lay_out(tmp_path / "sites", whole, GIVEN)
-    processes = {name: fork(site) for name, site in sites.items()}
-    history = sites[ACTIVE].run / "history.jsonl"
-    wait_for(lambda: history.exists() and len(history.read_text().splitlines()) > 1, "an epoch")
-    processes[TELCO].kill()
-    processes[TELCO].wait()
-    processes[TELCO] = fork(sites[TELCO], "--resume")
-    codes = {name: process.wait() for name, process in processes.items()}
-    errors = (sites[ACTIVE].folder / "errors.txt").read_text()
-    assert codes == {ACTIVE: 0, TELCO: 0, SHOP: 0}, errors
-    assert "until all have resumed" in errors
-    losses = [line["loss"] for line in RunFolder(sites[ACTIVE].run).history()]
-    assert losses == [line["loss"] for line in RunFolder(tmp_path / "quiet").history()]
-    assert len(losses) == 30 == expected.active.epochs
+    run_apart(sites)
+    assert next(gradients) > 4 * STEPS
+    assert "until all have resumed" in capsys.readouterr().err
+    losses, quiet = ([line["loss"] for line in history(folder)] for folder in (sites[ACTIVE].run, tmp_path / "quiet"))
+    assert losses == quiet
+    assert len(losses) == 4

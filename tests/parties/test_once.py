@@ -32,9 +32,10 @@ from cutlayer.training.run_ledger import ledger_after, ledger_of
 from tests.parties.interruptions import Calls, Dying, Fails, assert_equal, interrupted, left_at_renames, of_kind
 from tests.parties.mutants import tamper, with_fields, with_stamp, with_tensors
 from tests.parties.noisy import Noisy
-from tests.parties.processes import fork, lay_out
+from tests.parties.processes import lay_out
 from tests.parties.recorded import Recording
 from tests.parties.runs import ACTIVE, KEY, MLP, PASSIVES, make_job, raw_job, record, run, tables
+from tests.parties.threads import run_apart
 
 TELCO, SHOP = PASSIVES[:2]
 LINEAR = {"kind": "linear", "width": 3}
@@ -338,19 +339,18 @@ def test_training_rows_of_others_are_not_to_be_asked_for(tmp_path: Path, monkeyp
         run(make_job(), GIVEN, tmp_path)
 
 
-def test_processes_equal_one_process_to_the_last_bit(tmp_path: Path) -> None:
+def test_organisations_equal_one_process_to_the_last_bit(tmp_path: Path) -> None:
     options: dict[str, Any] = {"privacy": {}, "fit": {"kind": "contrastive", "epochs": 2}}
     together = tmp_path / "together"
     with allowed("cutlayer_published"):
         trained = run(once(**options), GIVEN, together, key=KEY)
     sites = lay_out(tmp_path / "apart", raw(**options), GIVEN)
-    processes = {name: fork(site, "--allow-model", "cutlayer_published") for name, site in sites.items()}
-    assert {name: process.wait() for name, process in processes.items()} == dict.fromkeys(sites, 0)
+    run_apart(sites, "cutlayer_published")
     assert torch.equal(released(sites[ACTIVE].run, ACTIVE, TELCO), released(together, ACTIVE, TELCO))
     for name, site in sites.items():
         mine, theirs = (load_file(place / "checkpoint" / name / "best.safetensors") for place in (site.run, together))
         assert all(torch.equal(mine[key], theirs[key]) for key in theirs)
-    assert json.loads((sites[TELCO].folder / "output.json").read_text())["fit_losses"] == list(
+    assert json.loads((sites[TELCO].run / "outcome.json").read_text())["fit_losses"] == list(
         trained.passives[TELCO].fit_losses
     )
 

@@ -22,9 +22,10 @@ from cutlayer.parties.label_rows import label_rows
 from cutlayer.parties.phases import labels as labels_phase
 from cutlayer.training.keys import Keys
 from tests.parties.interruptions import halves, left_at_renames
-from tests.parties.processes import fork, lay_out
+from tests.parties.processes import lay_out
 from tests.parties.runs import ACTIVE, KEY, record, run
-from tests.parties.stars import LAND, NAMES, TELCO, graded_star, raw_graded_star, star
+from tests.parties.stars import LAND, TELCO, graded_star, raw_graded_star, star
+from tests.parties.threads import run_apart
 
 GIVEN, JOB = star(0, 900), graded_star()
 SECRET = bytes(range(16))
@@ -145,16 +146,15 @@ def _order(folder: Path) -> Any:
 
 
 def test_a_run_that_dies_at_any_file_is_resumed_to_the_same_end(whole: Any, tmp_path: Path) -> None:
-    left = left_at_renames(tmp_path / "run", lambda: run(JOB, GIVEN, tmp_path / "run"), range(0, 100, 16))
+    left = left_at_renames(tmp_path / "run", lambda: run(JOB, GIVEN, tmp_path / "run"), range(0, 100, 24))
     assert len(left) >= 2
     for folder in left.values():
         assert torch.equal(run(JOB, GIVEN, folder, resume=True).active.logits, whole[1].active.logits)
 
 
-def test_processes_with_private_set_intersection_have_the_same_run(whole: Any, tmp_path: Path) -> None:
+def test_organisations_with_private_set_intersection_have_the_same_run(whole: Any, tmp_path: Path) -> None:
     sites = lay_out(tmp_path, raw_graded_star(), GIVEN)
-    processes = {name: fork(site) for name, site in sites.items()}
-    assert {name: process.wait() for name, process in processes.items()} == dict.fromkeys(NAMES, 0)
+    run_apart(sites)
     for name, site in sites.items():
         one = JOB.model_copy(update={"parties": {name: JOB.parties[name]}})
         mine, other = halves(site.run, one)[name], halves(whole[0], JOB)[name]
@@ -165,7 +165,7 @@ def test_the_audit_has_the_labels_that_each_partner_was_sent(tmp_path: Path) -> 
     made = raw_graded_star()
     made["parties"][ACTIVE]["audit"] = {"attacks": ["sent_labels"], "collusion": True}
     job = graded_star(made)
-    summary = execute(job, tmp_path, Options(Keys(tmp_path / "keys", KEY), tables=star(0, 3000)), Progress()).summary
+    summary = execute(job, tmp_path, Options(Keys(tmp_path / "keys", KEY), tables=star(0, 1500)), Progress()).summary
     assert summary.data.held.keys() == {TELCO, LAND}
     leaks = {leak.party: leak.leak for leak in _leaks(tmp_path)}
     assert {TELCO, LAND} <= leaks.keys()

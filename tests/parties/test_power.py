@@ -136,12 +136,12 @@ def test_results_are_on_disk_at_the_end(recorded: Recorded) -> None:
 
 
 @pytest.mark.parametrize("turn", range(2))
-def test_every_23rd_image_resumes(recorded: Recorded, tmp_path: Path, turn: int) -> None:
+def test_every_31st_image_resumes(recorded: Recorded, tmp_path: Path, turn: int) -> None:
     job, whole, disk, *_ = recorded
     images = [*disk.images.items()]
     assert len(images) > 60, "the run syncs less than it should"
     for number, (image, moment) in enumerate(images):
-        if number % 46 == 23 * turn:
+        if number % 62 == 31 * turn:
             try:
                 assert_resumed(job, whole, image, tmp_path / "image")
             except Exception as failure:

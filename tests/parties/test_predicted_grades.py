@@ -296,7 +296,7 @@ def test_a_run_whose_grades_are_not_known_any_more_has_limits(begun: Start, gone
         assert len([*memory.glob("*.safetensors")]) == 2
 
 
-@pytest.mark.parametrize("agreeing", [0.62, 0.8, 0.98])
+@pytest.mark.parametrize("agreeing", [0.62, 0.98])
 def test_months_of_rows_that_carry_what_is_allowed_are_not_refused(agreeing: float) -> None:
     """By chance every other month carries more than all rows do; what carries more than chance is refused."""
 

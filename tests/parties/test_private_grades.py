@@ -33,9 +33,10 @@ from cutlayer.training.keys import Keys
 from cutlayer.training.run_ledger import ledger_of
 from cutlayer.training.run_sums import check_budget
 from cutlayer_export.part import export_part, load_part
-from tests.parties.processes import fork, lay_out
+from tests.parties.processes import lay_out
 from tests.parties.runs import ACTIVE, KEY, PASSIVES, run, tables
 from tests.parties.test_grades import kept, raw
+from tests.parties.threads import run_apart
 from tests.training.test_all_runs import World
 
 TELCO = PASSIVES[0]
@@ -260,12 +261,11 @@ def test_predictions_and_an_exported_part_have_the_same_grades(tmp_path: Path) -
     assert len(part.bottom.grade(codes, numbers, None).unique()) > 1
 
 
-def test_processes_have_the_same_grades(tmp_path: Path) -> None:
+def test_organisations_have_the_same_grades(tmp_path: Path) -> None:
     given, made = tables(rows=400), raw()
     made["parties"][TELCO] |= {"fit": PRIVATE, "features": FIXED}
     run(validated(Job, made, ""), given, tmp_path / "whole")
     sites = lay_out(tmp_path, made, given)
-    processes = {name: fork(site) for name, site in sites.items()}
-    assert {name: process.wait() for name, process in processes.items()} == dict.fromkeys(sites, 0)
+    run_apart(sites)
     sent = load_file(sites[TELCO].run / "checkpoint" / TELCO / "released.safetensors")["released"]
     assert torch.equal(sent, kept(tmp_path / "whole", "released")["released"])

@@ -24,8 +24,9 @@ from cutlayer.training.run_ledger import ledger_of
 from tests.parties.interruptions import Copies, Fails, assert_equal, left_at_renames
 from tests.parties.mutants import tamper, with_tensors
 from tests.parties.noisy import Noisy
-from tests.parties.processes import fork, lay_out
+from tests.parties.processes import lay_out
 from tests.parties.runs import ACTIVE, KEY, MLP, PASSIVES, Transmit, raw_job, record, run, tables, wrap_links
+from tests.parties.threads import run_apart
 
 TELCO, SHOP = PASSIVES[:2]
 LINEAR = {"kind": "mlp", "hidden": [8, 3], "cut": "linear"}
@@ -153,8 +154,8 @@ def test_a_resume_is_as_if_nothing_had_happened(died: Any, point: str) -> None:
 
 def test_dying_at_any_rename_changes_nothing(tmp_path: Path, whole: Any) -> None:
     """Around the end of the warm-up: the halves of its last epoch, its commit, and both halves of the release."""
-    left = left_at_renames(tmp_path / "run", lambda: run(JOB, GIVEN, tmp_path / "run"), range(8, 26, 4))
-    assert len(left) == 5
+    left = left_at_renames(tmp_path / "run", lambda: run(JOB, GIVEN, tmp_path / "run"), range(8, 26, 5))
+    assert len(left) == 4
     for folder in left.values():
         assert_equal(folder, run(JOB, GIVEN, folder, resume=True), *whole, JOB)
 
@@ -166,16 +167,15 @@ def test_protections_of_the_labels_cover_the_warm_up(tmp_path: Path) -> None:
     assert evidence.covered == evidence.sent == WARMUP * STEPS * 2
 
 
-def test_processes_equal_one_process_to_the_last_bit(tmp_path: Path) -> None:
+def test_organisations_equal_one_process_to_the_last_bit(tmp_path: Path) -> None:
     made = raw()
     made["parties"][TELCO]["privacy"] = {}
     together = tmp_path / "together"
     trained = run(validated(Job, made, ""), GIVEN, together, key=KEY)
     sites = lay_out(tmp_path / "apart", made, GIVEN)
-    processes = {name: fork(site) for name, site in sites.items()}
-    assert {name: process.wait() for name, process in processes.items()} == dict.fromkeys(sites, 0)
+    run_apart(sites)
     assert torch.equal(released(sites[ACTIVE].run, ACTIVE)[TELCO], released(together, ACTIVE)[TELCO])
-    assert json.loads((sites[TELCO].folder / "output.json").read_text())["fit_losses"] == list(
+    assert json.loads((sites[TELCO].run / "outcome.json").read_text())["fit_losses"] == list(
         trained.passives[TELCO].fit_losses
     )
 

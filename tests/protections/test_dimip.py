@@ -239,7 +239,7 @@ def test_bad_options_are_named(options, message):
         build("dimip", options, "privacy")
 
 
-def trained(lam, seed=0, epochs=8):
+def trained(lam, seed=0, epochs=4):
     """Two parties, each with a noisy copy of the centre of one of four classes: completion, and utility."""
     draw = torch.Generator().manual_seed(seed)
     rows = 1600
@@ -250,7 +250,7 @@ def trained(lam, seed=0, epochs=8):
         torch.manual_seed(seed)
         own, bottom = (nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 8)) for _ in range(2))
         top = nn.Linear(16, 4)
-        built = build("dimip", {"lam": lam, "hidden": 32, "predictor_steps": 5, "lr": 0.01}, "privacy")
+        built = build("dimip", {"lam": lam, "hidden": 32, "predictor_steps": 3, "lr": 0.01}, "privacy")
         options = {"peers": ("telco",), "widths": {"telco": 8}, "training": torch.arange(1200)}
         built.setup(context(4, labels=y, **options))
     chain = Chain("bank", [built] if lam else [])

@@ -232,7 +232,7 @@ def test_it_costs_one_gaussian_release_an_epoch_of_sensitivity_two(epochs: int) 
 
     event = protection(n=3.0).event(ReleasePlan(training=epochs, validation=epochs, test=1))
     assert event == DPSGD(3.0, epochs)
-    accountant = PLDAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE)
+    accountant = PLDAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE, value_discretization_interval=1e-3)
     accountant.compose(SelfComposedDpEvent(GaussianDpEvent(3.0 / 2), epochs))  # twice the sensitivity of adding a row
     assert Composition.of([event]).epsilon(1e-5) == pytest.approx(accountant.get_epsilon(1e-5), rel=0.01)
 

@@ -67,8 +67,9 @@ def test_the_noise_is_gaussian_of_the_calibrated_scale_and_no_other(options, mul
     sigma = multiplier * 2 * CLIP
     assert stats.kstest(drawn, stats.norm(scale=sigma).cdf).pvalue > 1e-4
     assert drawn.std() == pytest.approx(sigma, rel=0.01)
-    for wrong in (1 / 2, 2, math.sqrt(20), 1 / math.sqrt(20), 21 / 20):
-        assert stats.kstest(wrong * drawn, stats.norm(scale=sigma).cdf).pvalue < 1e-6
+    assert stats.kstest(21 / 20 * drawn, stats.norm(scale=sigma).cdf).pvalue < 1e-6
+    for wrong in (1 / 2, 2, math.sqrt(20), 1 / math.sqrt(20)):  # which few numbers show
+        assert stats.kstest(wrong * drawn[:2000], stats.norm(scale=sigma).cdf).pvalue < 1e-6
     assert abs(np.corrcoef(drawn, embedding().numpy().ravel())[0, 1]) < 0.02
 
 

@@ -72,7 +72,7 @@ def test_redrawing_recovers_the_labels_and_ids_do_not():
     labels, label_dp = np.arange(N) % 2, LabelDP(1.0, KEY)
     redrawn = np.mean([label_dp(labels) for _ in range(15)], axis=0) > 0.5
     assert (redrawn == labels).mean() > 0.96
-    kept = np.mean([label_dp(labels, np.arange(N)) for _ in range(15)], axis=0) > 0.5
+    kept = np.mean([label_dp(labels, np.arange(N)) for _ in range(5)], axis=0) > 0.5  # .88 right of five fresh draws
     assert (kept == labels).mean() == pytest.approx(math.e / (1 + math.e), abs=0.02)
 
 

@@ -12,7 +12,7 @@ from cutlayer.protections import REGISTRY, build, build_chain
 from cutlayer.protections.contract.keyed_noise import Noise
 from tests.protections.setup import gradients, protection, resume, saved, view
 
-DRAWS = 400
+DRAWS = 100
 
 
 def marvell_of(options, **other):
@@ -61,7 +61,7 @@ def test_each_class_gets_the_variances_of_the_optimum(share):
         for wrong in (2 / 3, 3 / 2):
             assert wrong * along != pytest.approx(lam1, rel=error)
     spent = (drawn**2).sum(-1).mean()
-    assert spent == pytest.approx(2.0 * distance, rel=0.02)
+    assert spent == pytest.approx(2.0 * distance, rel=0.04)
 
 
 def test_the_noises_of_all_rows_and_directions_are_independent():
@@ -71,7 +71,7 @@ def test_the_noises_of_all_rows_and_directions_are_independent():
     narrow, wide = torch.full((4, 1), -1.0), torch.full((4, 1), 1.0)
     g = torch.cat([torch.cat([narrow, 0.1 * signs], 1), torch.cat([wide, 2 * signs], 1)])
     labels = torch.tensor([0] * 4 + [1] * 4)
-    drawn = noises(marvell_of({"s": 2.0}), g, labels, draws=500)
+    drawn = noises(marvell_of({"s": 2.0}), g, labels, draws=300)
     noised = drawn.reshape(len(drawn), -1)[:, (drawn.std(0) > 1e-6).reshape(-1)]
     assert noised.shape[1] == 4 * 3 + 4
     # Noises that share their random bits need not correlate, but their squares do.
@@ -92,7 +92,7 @@ def test_the_noised_batch_has_the_sum_kl_that_was_asked_for(scale):
         spread[code] = (own + along, own + across)
     (b0, a0), (b1, a1) = spread[0], spread[1]
     twice = (d - 1) * (a0 / a1 + a1 / a0) + (b0 + distance) / b1 + (b1 + distance) / b0 - 2 * d
-    assert twice / 2 == pytest.approx(0.3, rel=0.03)
+    assert twice / 2 == pytest.approx(0.3, rel=0.06)
     assert marvell.metrics()["mean_sum_kl"] == pytest.approx(0.3, rel=1e-9)
     assert marvell.metrics()["batches_already_satisfying"] == 0
 

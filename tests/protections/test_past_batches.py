@@ -24,7 +24,7 @@ FORMS = [
     ("marvell", {"sum_kl": 0.16}, "shared"),
     ("max_norm", {}, "once"),
 ]
-ROWS, BATCH, EPOCHS, SHARE, WIDTH = 2000, 10, 3, 0.05, 6
+ROWS, BATCH, EPOCHS, SHARE, WIDTH = 2000, 10, 2, 0.05, 6
 
 
 def at(epoch, step, rows=None, labels=None):
@@ -95,8 +95,8 @@ def size_leak(name, options):
 
 @pytest.mark.parametrize(("name", "options", "own"), FORMS)
 def test_sizes_of_messages_count_the_positives_of_a_batch_only_where_its_own_numbers_scale_them(name, options, own):
-    assert size_leak(name, {**options, "form": own}) > 0.64
-    assert size_leak(name, options) < 0.6  # of 100 positives: three standard errors above chance
+    assert size_leak(name, {**options, "form": own}) > 0.61
+    assert size_leak(name, options) < 0.58  # of 100 positives: nearly three standard errors above chance
 
 
 def test_a_mean_that_takes_in_every_batch_at_once_is_read_one_message_later(monkeypatch):

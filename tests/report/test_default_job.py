@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import shutil
 from contextlib import redirect_stdout
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
@@ -13,13 +13,18 @@ from pyarrow import csv, parquet
 
 import cutlayer.demo
 from cutlayer.cli.app import _run
+from cutlayer.config import Job, validated
+from cutlayer.jobs.execute import execute
+from cutlayer.jobs.options import Options, Progress
 from cutlayer.report.build import build_report
 from cutlayer.report.headline import headline
 from cutlayer.report.sections import verdict
 from cutlayer.results.report import Report
 from cutlayer.storage.tensor_file import stored_tensors
+from cutlayer.training.keys import Keys
 from tests.cli.jobs import audit_briefly
 from tests.models.estimator_rows import fit_briefly
+from tests.parties.runs import KEY, raw_job, tables
 from tests.report.reading import Page, Seen
 
 pytestmark = pytest.mark.slow
@@ -74,16 +79,14 @@ def test_the_difference_from_the_undefended_run_is_of_the_same_rows(run: Path) -
     assert len(logits) == report.data.test
 
 
-def test_a_resumed_job_has_the_same_difference(run: Path, tmp_path: Path) -> None:
+def test_a_resumed_job_has_the_same_difference(tmp_path: Path) -> None:
     """The compared run has ended then; of its model only the predictions are left."""
-    folder = tmp_path / "job"
-    shutil.copytree(run.parents[1], folder)
-    (folder / "runs" / "job" / "summary.json").unlink()
-    with pytest.MonkeyPatch.context() as patched, redirect_stdout(StringIO()):
-        audit_briefly(patched)
-        fit_briefly(patched)
-        assert _run(["run", str(folder / "job.yaml"), "--resume", "--quiet"]) == 0
-    for again, once in zip(
-        build_report(folder / "runs" / "job").utility.rows, build_report(run).utility.rows, strict=True
-    ):
-        assert again.ahead == once.ahead
+    raw = raw_job(privacy={"label_dp": {"eps": 1.0}}) | {"compare": ["undefended", "alone"]}
+    job, options = validated(Job, raw, ""), Options(Keys(tmp_path, KEY), tables=tables())
+    differences = []
+    for resume in (False, True):
+        folder = execute(job, tmp_path / "run", replace(options, resume=resume), Progress()).path
+        differences.append([row.ahead for row in build_report(folder).utility.rows])
+        (folder / "summary.json").unlink()
+    assert differences[0] == differences[1]
+    assert all(ahead is not None and ahead.value is not None for ahead in differences[0][1:3])

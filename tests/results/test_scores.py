@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 from pyarrow import csv, parquet
 
-from cutlayer.errors import ConfigError
+from cutlayer.errors import ConfigError, Diverged
 from cutlayer.problem.task import Task
 from cutlayer.results.provenance import beside, is_predictions
-from cutlayer.results.scores import check_scores_path, score_columns, score_file
+from cutlayer.results.scores import check_scores_path, score_columns, score_file, scores_of
 
 PARTIES = ("bank", "telco", "shop-2")
 TASK = Task("multiclass", ("a", 'b, "c"', "d"))
@@ -117,3 +118,12 @@ def test_other_ids_and_parquet_have_no_such_warning(tmp_path: Path, recwarn: pyt
     write(tmp_path / "scores.csv", pa.array(["+49123", "C-1", "7"]), np.zeros((3, 3)))
     write(tmp_path / "scores.parquet", pa.array(["=1", "=2", "=3"]), np.zeros((3, 3)))
     assert not recwarn.list
+
+
+@pytest.mark.parametrize("task", [TASK, Task("binary", ("no", "yes")), Task("regression")], ids=lambda task: task.kind)
+def test_predictions_that_are_no_numbers_are_refused_with_their_number(task: Task) -> None:
+    logits = torch.zeros(5, len(task.classes) if task.kind == "multiclass" else 1)
+    assert np.isfinite(scores_of(task, logits)).all()
+    logits[[1, 3], 0] = torch.nan
+    with pytest.raises(Diverged, match="got 2 of 5 that are not"):
+        scores_of(task, logits)

@@ -21,7 +21,7 @@ from cutlayer.training.folder import RunFolder
 from cutlayer_export.onnx_program import onnx_bytes, trace_model
 from cutlayer_export.part import export_part
 from tests.conformance.table import MODELS
-from tests.models.estimator_rows import BINARY, columns, fit, fit_briefly, labels_of, top_of
+from tests.models.estimator_rows import BINARY, OWN, columns, fit, fit_briefly, labels_of, top_of
 from tests.serving.runs import trained
 
 # The packages are looked for and not imported, which takes a second in every worker.
@@ -113,6 +113,18 @@ class Together(nn.Module):
         return torch.cat([model(first) if second is None else model(first, second) for model in self.models], dim=1)
 
 
+class OfOwnColumns(nn.Module):
+    """A top model of the label owner's columns alone, where partners have embeddings too."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, given: Mapping[str, Tensor]) -> Tensor:
+        result: Tensor = self.model({OWN: given[OWN]})
+        return result
+
+
 @pytest.mark.usefixtures("_no_source_lines")
 @pytest.mark.parametrize("inputs", dict.fromkeys(reads for _, reads in BOTTOM_CASES))
 def test_every_bottom_model_gives_the_same_embeddings(inputs: Inputs, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,22 +155,17 @@ def test_every_top_model_gives_the_same_logits() -> None:
 @pytest.mark.usefixtures("_no_source_lines")
 def test_every_fitted_top_model_gives_the_same_logits(monkeypatch: pytest.MonkeyPatch) -> None:
     fit_briefly(monkeypatch)
-    # With one partner there are two models: with it and without.
+    # With one partner there are two models: with it and without. The program of trees is the longest: one model's.
     whole = columns(400)
     given = {name: part for name, part in whole.items() if name != "telco"}
     # The exporter unrolls the levels of the trees: the program of shallow ones has the same operators, sooner.
-    sections: Sequence[dict[str, Any]] = (
-        {"kind": "boosting", "max_iter": 2, "max_leaf_nodes": 3},
-        {"folds": 1, "candidates": ["linear", "network"]},
-    )
-    model = Together([top_of(BINARY, given, **section) for section in sections])
-    for each in model.models:
-        fit(each, BINARY, given, labels=labels_of(BINARY, whole))
-    assert {part.kind for each in model.models for head in each.heads for part in head.parts} == {
-        "linear",
-        "network",
-        "trees",
-    }
+    trees = top_of(BINARY, [OWN], kind="boosting", max_iter=2, max_leaf_nodes=3)
+    others = top_of(BINARY, given, folds=1, candidates=["linear", "network"])
+    for each, read in ((trees, {OWN: given[OWN]}), (others, given)):
+        fit(each, BINARY, read, labels=labels_of(BINARY, whole))
+    parts = {part.kind for each in (trees, others) for head in each.heads for part in head.parts}
+    assert parts == {"linear", "network", "trees"}
+    model = Together([OfOwnColumns(trees), others])
     made = program(model, ({name: part[:3] for name, part in given.items()},))
     content = onnx_bytes(made, "top", [f"embedding/{name}" for name in given], "logits")
     for rows in (1, 200):

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 import httpx
+import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from benchmarks.serving_kills import wait_until_whole
 from benchmarks.serving_parties import Party, start_parties
-from tests.browser import IN_A_BROWSER, chromium
+from tests.browser import IN_A_BROWSER, chromium, heard
 from tests.serving.test_requests import CALLER, KEY
 from tests.serving.world import ACTIVE, MISSING_AT_SHOP, PASSIVES
 
@@ -23,20 +23,25 @@ pytestmark = IN_A_BROWSER
 expect.set_options(timeout=60_000)  # on a busy machine an answer of the service takes seconds
 
 
+@pytest.fixture(scope="module")
+def page(chromium: Browser) -> Iterator[Page]:
+    """One page for all visits: each further one is another process."""
+    opened = chromium.new_page(viewport={"width": 1000, "height": 1100})
+    yield opened
+    opened.close()
+
+
 @contextmanager
-def quiet_page(opened: Browser, url: str) -> Iterator[Page]:
+def quiet_visit(page: Page, url: str) -> Iterator[None]:
     """A page that says nothing in its console."""
-    said: list[str] = []
-    page = opened.new_page(viewport={"width": 1000, "height": 1100})
-    page.on("console", lambda message: said.append(message.text))
-    page.on("pageerror", lambda error: said.append(str(error)))
-    page.goto(url)
-    yield page
-    assert said == []
-    page.close()
+    page.goto("about:blank")  # from an address that differs in its fragment alone nothing would be loaded
+    with heard(page) as said:
+        page.goto(url)
+        yield
+        assert said == []
 
 
-def test_the_page_shows_the_parties_and_a_prediction(plain: Path, chromium: Browser) -> None:
+def test_the_page_shows_the_parties_and_a_prediction(plain: Path, page: Page) -> None:
     parties = start_parties(plain, ACTIVE, PASSIVES, deadline_ms=2000)
     url = parties[ACTIVE].started["url"]
     try:
@@ -44,9 +49,8 @@ def test_the_page_shows_the_parties_and_a_prediction(plain: Path, chromium: Brow
         for _ in range(3):
             httpx.post(f"{url}/v1/predict", json={"ids": [*range(MISSING_AT_SHOP)]}, timeout=60).raise_for_status()
         parties["shop"].kill()
-        visit = partial(quiet_page, chromium)
         # Ids in the address fill in the form and send it, so that a link can show a prediction.
-        with visit(f"{url}/#ids=3,%3Cimg%20src%3Dx%3E,7") as page:
+        with quiet_visit(page, f"{url}/#ids=3,%3Cimg%20src%3Dx%3E,7"):
             for name in (ACTIVE, *PASSIVES, "absent"):
                 expect(page.locator("#parties")).to_contain_text(name)
             expect(page.locator("#version")).to_contain_text("version ")
@@ -54,7 +58,7 @@ def test_the_page_shows_the_parties_and_a_prediction(plain: Path, chromium: Brow
             expect(page.locator("#rows")).to_contain_text("bank has no row of this id")
             expect(page.locator("#rows")).to_contain_text("<img src=x>")  # shown as text
             assert "<img src=x>" not in page.content()
-        with visit(f"{url}/#ids=3,7") as page:
+        with quiet_visit(page, f"{url}/#ids=3,7"):
             expect(page.locator("#rows")).to_contain_text("shop: it is not connected")
             if folder := os.environ.get("CUTLAYER_SCREENSHOTS"):
                 page.screenshot(path=f"{folder}/serve.png")
@@ -63,13 +67,13 @@ def test_the_page_shows_the_parties_and_a_prediction(plain: Path, chromium: Brow
             party.kill()
 
 
-def test_the_page_asks_for_a_key_and_takes_another_after_a_wrong_one(plain: Path, chromium: Browser) -> None:
+def test_the_page_asks_for_a_key_and_takes_another_after_a_wrong_one(plain: Path, page: Page) -> None:
     """At the width of a phone, where no word is broken and nothing is wider than the screen."""
     http = {"address": "127.0.0.1:0", "callers": [CALLER]}
     bank = Party(plain, ACTIVE, {"address": "127.0.0.1:0", "http": http})
     try:
         bank.start()
-        page = chromium.new_page(viewport={"width": 390, "height": 844})
+        page.set_viewport_size({"width": 390, "height": 844})
         page.goto(bank.started["url"])
         message = page.locator("#message")
         expect(message).to_have_text("This service asks for an API key: enter it below.")
@@ -86,6 +90,5 @@ def test_the_page_asks_for_a_key_and_takes_another_after_a_wrong_one(plain: Path
         expect(page.locator("#parties td").first).to_be_visible()
         heights = page.eval_on_selector_all("#parties td:first-child", "all => all.map(one => one.offsetHeight)")
         assert max(heights) < 45, "a name is broken over lines"
-        page.close()
     finally:
         bank.kill()

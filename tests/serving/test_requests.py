@@ -204,7 +204,7 @@ def generated(document: Any) -> list[tuple[str, str, Any]]:
     for result in schemathesis.openapi.from_dict(document).get_all_operations():
         for mode in schemathesis.GenerationMode:
 
-            @settings(max_examples=15, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
+            @settings(max_examples=8, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
             @given(result.ok().as_strategy(generation_mode=mode))
             def collect(case: Any) -> None:
                 body = None if isinstance(case.body, schemathesis.core.NotSet) else case.body

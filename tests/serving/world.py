@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pyarrow.parquet
 
 from cutlayer.channel.security import Security
 from cutlayer.config import Job, PrivateFile, TableConfig, validated
+from cutlayer.config.load import load_closed_job
 from cutlayer.config.reaches import named_path
 from cutlayer.estimator.prediction import embed, encode
 from cutlayer.jobs.execute import execute
@@ -129,9 +131,10 @@ class World:
         await asyncio.gather(self.tasks.pop(name), return_exceptions=True)
 
 
+@cache
 def own_table(run: Path, name: str) -> Path:
     """The table that a party was trained on."""
-    table = TrainedParty.open(run, name).job.parties[name].table
+    table = load_closed_job(run / "job.yaml").parties[name].table
     assert table is not None
     return named_path(table.path)
 

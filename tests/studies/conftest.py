@@ -1,28 +1,26 @@
-"""The arrays of the data sets are read once for the tests of a file."""
+"""Studies of images, without reading images that no test looks at."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
+import pyarrow as pa
 import pytest
-from numpy.lib.npyio import NpzFile
+
+from studies import image_halves
+from studies.feature_privacy import settings
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _images_inflated_once() -> Iterator[None]:
-    """A study reads the images once for each half and each of its groups, and to inflate them takes a second."""
-    kept: dict[tuple[str | None, str], npt.NDArray[np.generic]] = {}
-    read = NpzFile.__getitem__
+@pytest.fixture
+def without_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables of images have the labels of the data sets, and a number for each image: to inflate them takes seconds."""
+    read = image_halves.read_images
 
-    def once(archive: NpzFile, name: str) -> npt.NDArray[np.generic]:
-        place = archive.zip.filename, name
-        if place not in kept:
-            kept[place] = read(archive, name)
-            kept[place].flags.writeable = False
-        return kept[place]
+    def labelled(path: Path, columns: Sequence[str], part: str, rows: int | None) -> pa.Table:
+        labels = read(path, [image_halves.LABEL], part, rows)[image_halves.LABEL]
+        return pa.table({name: labels if name == image_halves.LABEL else np.arange(len(labels)) for name in columns})
 
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(NpzFile, "__getitem__", once)
-        yield
+    for module in (image_halves, settings):
+        monkeypatch.setattr(module, "read_images", labelled)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyarrow import parquet
 
 from cutlayer.audit import known_labels
 from cutlayer.config import Job, validated
@@ -28,6 +29,7 @@ from studies.adaptive_audit.settings import (
 )
 from studies.adaptive_audit.study import AdaptiveAuditStudy
 from studies.claims import Verdict
+from studies.datasets import ADULT_TABLE
 from studies.page import ClaimsTable
 from studies.results import Results, TrialResult
 from studies.trials import Trial
@@ -60,9 +62,10 @@ def test_a_training_leaves_what_the_page_reads(tmp_path: Path, monkeypatch: pyte
         known_labels, "LABEL_COUNTS", (1, 2, 5, 10, 20, 40, 200)
     )  # other runs of these tests have fewer
     raw = job_of(ADULT, "max_norm, paper", tmp_path, 1).model_dump()
-    raw["train"] |= {"epochs": 1, "split": {"test": 0.05, "validation": 0.92}}
+    raw["train"] |= {"epochs": 1, "split": {"test": 0.2, "validation": 0.2}}
     raw["parties"]["bank"]["audit"] |= {"attacks": ["norm", "directions", "joint_spectral", "few_labels"]}
-    trial = Trial(ADULT, "max_norm, paper", 1, validated(Job, raw, "a short job"))
+    job, few = validated(Job, raw, "a short job"), parquet.read_table(ADULT_TABLE).slice(0, 2800)
+    trial = Trial(ADULT, "max_norm, paper", 1, job, dict.fromkeys(job.parties, few))
     result = TrialResult(**AdaptiveAuditStudy().train(trial, tmp_path / "work", Progress()))
     measured = result.measured
     assert measured["strongest"].keys() == {"gradient", "embedding"}

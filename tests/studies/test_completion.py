@@ -152,7 +152,7 @@ def complete_by(monkeypatch: pytest.MonkeyPatch, training: CompletionTraining) -
 def test_a_training_gives_both_attacks_the_controls_and_the_embedding(
     tiny: Trial, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    complete_by(monkeypatch, CompletionTraining(epochs=8, min_steps=60))
+    complete_by(monkeypatch, CompletionTraining(epochs=4, min_steps=40))
     result = TrialResult(
         **json.loads(json.dumps(run_trial(ModelCompletionStudy(), tiny, tmp_path / "work", Progress())))
     )

@@ -45,7 +45,7 @@ def trial(privacy: dict[str, Any]) -> Trial:
         },
         "model": {"bottom": {"kind": "mlp", "hidden": [16], "embedding": 4}, "top": {"kind": "mlp", "hidden": [16]}},
         "train": {
-            "epochs": 10,
+            "epochs": 5,
             "batch_size": 120,
             "optimizer": {"lr": 0.01},
             "seed": 5,

@@ -11,6 +11,7 @@ import pytest
 from pyarrow import parquet
 
 import studies.registry as registry
+from cutlayer.data.images import image_column
 from cutlayer.errors import ConfigError, DataError
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.options import Progress
@@ -19,7 +20,7 @@ from studies.datasets import ADULT_TABLE, adult, with_epochs
 from studies.departures.claims import DEPARTURES, HALVES, MULTI_HEAD, NO_DROPOUT, closed, departure_claims, rate_setting
 from studies.departures.page import departures_page
 from studies.departures.study import FURTHER, SETTINGS, DeparturesStudy
-from studies.image_halves import ImageHalves
+from studies.image_halves import LABEL, ImageHalves
 from studies.label_dp.study import LabelDPStudy
 from studies.results import Results, TrialResult
 from studies.trials import Scope, Trial, run_trial
@@ -75,6 +76,7 @@ def test_a_training_gives_every_subset_the_references_and_the_heads(tmp_path: Pa
 
 
 @pytest.mark.real_data
+@pytest.mark.usefixtures("without_pixels")
 def test_every_job_is_valid_and_named_once() -> None:
     if not DATA.exists():
         pytest.skip(f"the data sets are not at {DATA.parent.name}/{DATA.name} beside the checkout")
@@ -91,6 +93,19 @@ def test_every_job_is_valid_and_named_once() -> None:
     halves = next(trial for trial in trials if trial.group == "CIFAR-100 halves")
     assert halves.tables["left"].num_rows == 15_000
     assert halves.tables["right"].column_names == ["image"]
+
+
+def test_each_party_has_its_half_of_the_images_and_the_active_one_the_label(tmp_path: Path) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (5, 6, 8), dtype=np.uint8)
+    np.savez(tmp_path / "few.npz", x_train=images[:3], y_train=[2, 0, 1], x_test=images[3:], y_test=[1, 2])
+    halves = ImageHalves("few", "few.npz", {"kind": "cnn"}, 1, 32)
+    tables, first = halves.tables(tmp_path), replace(halves, rows=4).tables(tmp_path)
+    assert tables["left"].column_names == ["image", LABEL]
+    assert tables["left"][LABEL].to_pylist() == [2, 0, 1, 1, 2]
+    for side, half in (("left", images[:, :, :4]), ("right", images[:, :, 4:])):
+        assert tables[side]["image"].combine_chunks().equals(image_column(half, side))
+        assert first[side].equals(tables[side].slice(0, 4).combine_chunks())
+    assert tables["right"].column_names == ["image"]
 
 
 def test_data_that_are_not_there_are_named(tmp_path: Path) -> None:

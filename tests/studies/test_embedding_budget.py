@@ -78,7 +78,7 @@ def trials() -> list[Trial]:
 def one_epoch(trials: list[Trial], group: str, setting: str, tmp_path: Path) -> TrialResult:
     """A trial of the study run for an epoch on few rows."""
     (trial,) = [trial for trial in trials if (trial.group, trial.setting) == (group, setting)]
-    rows = parquet.read_table(ADULT_TABLE).slice(0, 1500)
+    rows = parquet.read_table(ADULT_TABLE).slice(0, 700)
     tables = trial.tables or dict.fromkeys(trial.job.parties, rows)
     trial = Trial(group, setting, 1, with_epochs(trial.job, 1), tables)
     result = run_trial(EmbeddingBudgetStudy(), trial, tmp_path / "work", Progress())
@@ -148,8 +148,9 @@ def test_every_job_is_valid_named_once_and_spends_its_total(
     assert len({trial.slug for trial in twice}) == len(twice) == 2 * len(trials)
     assert [trial.seed for trial in twice] == sorted(trial.seed for trial in twice)
     for trial in trials:
-        with allowed("studies", "cutlayer_published"):
-            check_job(trial.job)
+        if trial.setting.endswith((" 1", " 64")):  # widths between them change no other part of a job
+            with allowed("studies", "cutlayer_published"):
+                check_job(trial.job)
         account = accounted(trial.group, trial.setting)
         method, _, total = trial.setting.rpartition(", width ")[0].rpartition(", epsilon ")
         assert ("alone" in trial.job.compare) == (trial.setting == unprotected(1))

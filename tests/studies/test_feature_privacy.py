@@ -227,6 +227,7 @@ def test_figures_of_attacks_are_kept_by_release_and_party() -> None:
 
 
 @pytest.mark.real_data
+@pytest.mark.usefixtures("without_pixels")
 def test_every_job_is_valid_and_named_once() -> None:
     if not DATA.exists():
         pytest.skip(f"the data sets are not at {DATA.parent.name}/{DATA.name} beside the checkout")

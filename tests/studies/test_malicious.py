@@ -18,7 +18,7 @@ from cutlayer.data.encoded import ColumnSpec
 from cutlayer.jobs.check import check_job
 from cutlayer_published.attacks import sdar
 from studies.claims import Kind
-from studies.malicious import urvfl
+from studies.malicious import training, urvfl
 from studies.malicious.adapted import BlurredHijack, EarlyBackdoor
 from studies.malicious.page import malicious_page
 from studies.malicious.settings import (
@@ -67,6 +67,7 @@ def test_names_of_settings_are_unique_and_few_seeds_are_probed() -> None:
 def test_a_training_is_measured(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(urvfl, "FIRST_STEPS", 10)
     monkeypatch.setattr(sdar, "PASSES", 4)  # it reads less than the other attack in any case
+    monkeypatch.setattr(training, "FIRST", (3, 4, 8))
     setting = next(each for each in (*settings_of(ADULT, 1), *fresh_settings(ADULT)) if each.name == name)
     job = job_of(ADULT, setting, 1)
     job = job.model_copy(update={"train": job.train.model_copy(update={"epochs": 2, "batch_size": 96})})
@@ -114,7 +115,8 @@ def test_a_blurred_hijack_bends_honest_gradients_and_leaves_false_ones(monkeypat
 def test_gradients_of_urvfl_lead_to_embeddings_that_its_decoder_reads_as_rows_of_their_class(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(urvfl, "FIRST_STEPS", 150)
+    for name, value in (("FIRST_STEPS", 40), ("LR", 1e-2), ("HIDDEN", 32)):
+        monkeypatch.setattr(urvfl, name, value)
     torch.manual_seed(0)
     labels = torch.arange(240) % 2
     numbers = torch.randn(240, 2) * 0.3 + 2.0 * labels[:, None] - 1.0
@@ -125,9 +127,9 @@ def test_gradients_of_urvfl_lead_to_embeddings_that_its_decoder_reads_as_rows_of
         own = torch.randn(64, 4)
         classes = torch.arange(64) % 2
         pilot = Pilot(known, labels, 2, own, linear)
-        for _ in range(50):
+        for _ in range(25):
             gradient = pilot.gradient(own, classes)
-            own = own - 0.3 * gradient / gradient.norm(dim=1, keepdim=True).clamp_min(1e-9)
+            own = own - 0.5 * gradient / gradient.norm(dim=1, keepdim=True).clamp_min(1e-9)
         read = pilot.rebuilt(own).mean(dim=1) > 0
         assert (read == (classes == 1)).float().mean() > 0.9
 

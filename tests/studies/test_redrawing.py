@@ -39,10 +39,10 @@ def job(task: str = "binary") -> Job:
     return validated(Job, raw, "redrawing")
 
 
-def tables(classes: int = 2) -> dict[str, pa.Table]:
+def tables(classes: int = 2, rows: int = 3000) -> dict[str, pa.Table]:
     draw = np.random.default_rng(1)
-    y = draw.integers(0, classes, 3000) if classes > 2 else (draw.random(3000) < 0.3).astype(int)
-    x = y[:, None] + draw.normal(size=(3000, 3))
+    y = draw.integers(0, classes, rows) if classes > 2 else (draw.random(rows) < 0.3).astype(int)
+    x = y[:, None] + draw.normal(size=(rows, 3))
     return {
         "bank": pa.table({"y": y, "a": x[:, 0]}),
         "shop": pa.table({"b": x[:, 1]}),
@@ -52,9 +52,10 @@ def tables(classes: int = 2) -> dict[str, pa.Table]:
 
 @pytest.mark.parametrize(("task", "classes"), [("binary", 2), ("multiclass", 3)])
 def test_without_flips_it_is_the_run_of_the_same_job(task: str, classes: int, tmp_path: Path) -> None:
-    own = train_with_draws(job(task), tables(classes), 200.0, each_epoch=True)
+    given = tables(classes, 600)
+    own = train_with_draws(job(task), given, 200.0, each_epoch=True)
     keys = Keys(tmp_path / "keys", study_key(job(task)))
-    folder = execute(job(task), tmp_path / "run", Options(keys, tables=tables(classes)), Progress())
+    folder = execute(job(task), tmp_path / "run", Options(keys, tables=given), Progress())
     utility = folder.read_json("summary.json")["utility"]
     run = next(row for row in utility["rows"] if row["name"] == "this run")
     assert own["metric"] == pytest.approx(run["metrics"][utility["metric"]], abs=1e-9)

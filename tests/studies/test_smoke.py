@@ -24,7 +24,7 @@ from cutlayer.storage.durable import locked
 from cutlayer.training.folder import RunFolder
 from studies import workers
 from studies.__main__ import main
-from studies.forward_leakage.study import ForwardLeakageStudy
+from studies.forward_leakage.study import SHARES, ForwardLeakageStudy
 from studies.gradient_leakage.study import GradientLeakageStudy
 from studies.label_dp.study import LabelDPStudy
 from studies.record import Record
@@ -267,14 +267,21 @@ def test_an_interval_needs_two_seeds() -> None:
 
 @pytest.mark.real_data
 @pytest.mark.parametrize("kind", ALL)
-def test_every_job_of_a_study_is_valid_and_named_once(kind: type[Study], tmp_path: Path) -> None:
+def test_every_job_of_a_study_is_valid_and_named_once(
+    kind: type[Study], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if not DATA.exists():
         pytest.skip(f"the data sets are not at {DATA.parent.name}/{DATA.name} beside the checkout")
+    asked: set[float] = set()
+    # Another test leaves negatives of a small file out; here all of Criteo would be read for each share.
+    monkeypatch.setattr("studies.forward_leakage.study.with_positives", lambda _, share, seed: asked.add(share) or {})
     study = kind()
     first = list(study.trials(DATA, 1))
     for trial in first:
         check_job(trial.job)
         assert trial.job.train.seed == trial.seed == 1
+    assert asked == ({*SHARES} if kind is ForwardLeakageStudy else set())
+    assert all(0.257 < share < 1 for share in asked), "Criteo has so many positives already"
     trials = [Trial(c.group, c.setting, seed, c.job) for seed in (1, 2, 3) for c in first]
     assert len({trial.slug for trial in trials}) == len(trials)
     page = page_of(study, made_up(study, trials), tmp_path / "whole")

@@ -22,23 +22,25 @@ MEASURED = TrialMetrics(0.9, 0.8, 0.7, 0.9, 0.6, 0.5, 0.7, "telco/gradient/norm"
 
 
 @pytest.fixture(scope="module")
-def empty_database(tmp_path_factory):
-    """A file of SQLite with all tables, which take longer to make than a test."""
+def new_database(tmp_path_factory):
+    """A file of SQLite that was given its tables, which take longer to make than a test."""
     path = tmp_path_factory.mktemp("database") / "sweep.db"
-    optuna.storages.RDBStorage(f"sqlite:///{path}").engine.dispose()
+    open_study(f"sqlite:///{path}", "of another job", {})
     return path
 
 
+@pytest.fixture
+def storage(tmp_path):
+    """A file; of a database is what it does differently: see `any_storage`, and the test with PostgreSQL."""
+    return str(tmp_path / "sweep.log")
+
+
 @pytest.fixture(params=["sweep.log", "sqlite:///{}/sweep.db"])
-def storage(request, tmp_path, empty_database):
+def any_storage(request, tmp_path, new_database):
     if "://" not in request.param:
         return str(tmp_path / request.param)
-    shutil.copy(empty_database, tmp_path / "sweep.db")
+    shutil.copy(new_database, tmp_path / "sweep.db")
     return request.param.format(tmp_path)
-
-
-def test_a_new_database_is_given_its_tables(tmp_path):
-    assert opened(f"sqlite:///{tmp_path}/new.db").claim() is not None
 
 
 def opened(storage, space=GRID, total=6, identity=None):
@@ -58,8 +60,8 @@ def test_a_storage_of_two_objectives_is_refused(tmp_path):
         opened(storage)
 
 
-def test_two_views_share_a_grid(storage):
-    one, other = opened(storage), opened(storage)
+def test_two_views_share_a_grid(any_storage):
+    one, other = opened(any_storage), opened(any_storage)
     points = []
     for index in range(6):
         view = (one, other)[index % 2]
@@ -95,8 +97,8 @@ def test_threads_that_claim_at_once_get_different_slots(tmp_path):
     assert len(complete) == 12
 
 
-def test_slots_added_twice_are_run_once(storage):
-    one, other = opened(storage), opened(storage)
+def test_slots_added_twice_are_run_once(any_storage):
+    one, other = opened(any_storage), opened(any_storage)
     seen = other.trials
     other.trials = list  # it looks before the first one has written
     one._fill()
@@ -215,11 +217,12 @@ def test_the_sampler_repeats_itself_by_slot_and_learns(tmp_path):
     assert sum(near[EVEN_TRIALS + 10 :]) / 10 > 0.6 > sum(near[:EVEN_TRIALS]) / EVEN_TRIALS
 
 
-def test_results_come_back_as_they_were(storage):
-    view = opened(storage)
+def test_results_come_back_as_they_were(any_storage):
+    view = opened(any_storage)
     trial = view.claim()
-    view.finish(trial, MEASURED)
-    (kept,) = [t for t in opened(storage).trials() if t.state == optuna.trial.TrialState.COMPLETE]
+    for result in (MEASURED, replace(MEASURED, utility=0.1)):
+        view.finish(trial, result)  # the second comes too late, and does no harm
+    (kept,) = [t for t in opened(any_storage).trials() if t.state == optuna.trial.TrialState.COMPLETE]
     assert TrialMetrics(**kept.user_attrs["result"]) == MEASURED
     assert asdict(MEASURED) == kept.user_attrs["result"]
     assert kept.values == [0.9, 0.6, 1.0], "columns that nothing attacked may be read whole"
@@ -275,7 +278,7 @@ def test_processes_share_a_sweep_on_postgresql(postgres):
     def work():
         try:
             gate.wait()
-            view = opened(storage, LINE, 6)  # all create the tables, the study and the slots at once
+            view = opened(storage, LINE, 3)  # all create the tables, the study and the slots at once
             while (trial := view.claim()) is not None:
                 point = view.point(trial)
                 taken.append((trial.user_attrs[SLOT_KEY], point["a"]))
@@ -290,16 +293,17 @@ def test_processes_share_a_sweep_on_postgresql(postgres):
     for thread in threads:
         thread.join()
     assert not failures
-    assert sorted(slot for slot, _ in taken) == list(range(6))
-    more = opened(storage, LINE, 8)
+    assert sorted(slot for slot, _ in taken) == list(range(3))
+    more = opened(storage, LINE, 5)
     silent = more.claim()
     more.release(silent.number)
+    more.finish(silent, MEASURED)  # too late, and no harm
     rest = [more.claim(), more.claim()]
-    assert sorted(trial.user_attrs[SLOT_KEY] for trial in rest) == [6, 7], "an interrupted trial is run again"
+    assert sorted(trial.user_attrs[SLOT_KEY] for trial in rest) == [3, 4], "an interrupted trial is run again"
     more.fail(rest[0], "no such luck")
-    trials = opened(storage, LINE, 8).trials()
-    assert sum(trial.state == optuna.trial.TrialState.COMPLETE for trial in trials) == 6
+    trials = opened(storage, LINE, 5).trials()
+    assert sum(trial.state == optuna.trial.TrialState.COMPLETE for trial in trials) == 3
     assert TrialMetrics(**trials[0].user_attrs["result"]) == MEASURED
     assert [trial.user_attrs[REASON_KEY] for trial in trials if REASON_KEY in trial.user_attrs] == ["no such luck"]
     with pytest.raises(ConfigError, match="one with another job"):
-        opened(storage, LINE, 8, identity={"job": "2"})
+        opened(storage, LINE, 5, identity={"job": "2"})

@@ -25,12 +25,12 @@ from cutlayer.training.utility import chance_metrics, interval, metric_replicate
 from tests.parties.runs import ACTIVE, KEY, PASSIVES, make_job, raw_job, run, tables
 
 LEARNT: dict[str, Any] = {
-    "epochs": 7,
-    "optimizer": {"lr": 0.02},
+    "epochs": 5,
+    "optimizer": {"lr": 0.03},
     "batch_size": 60,
     "audit": {"every": "never"},
 }
-ROWS = 500
+ROWS = 400
 
 
 def compared(job: Job, given: Any, folder: Path, names: tuple[str, ...]) -> tuple[TrainedRun, Reference]:

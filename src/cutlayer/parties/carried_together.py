@@ -27,6 +27,8 @@ _MAX_RELEASES = 8
 """Number of releases, the newest, that are looked at all together, by which of them a row has; all are in pairs."""
 _SAMPLES = 3
 """Number of random attributes of each size by which it is known what chance carries."""
+_AT_ONCE, _ROUNDING = 64, 1e-9
+"""Attributes whose shares are computed at once, and more than these shares may differ from those computed alone."""
 
 
 class GradedRows(NamedTuple):
@@ -126,14 +128,22 @@ def _join_releases(
         of_all, having, have = sizes.reshape(shape), counts[some].reshape(-1, *shape), have[some]
         undrawn = _above_chance(*information_of(of_all, having, []), chance_undrawn(have))[1]
         known = best.get(column, CarriedAttribute(column=column, attribute=names[0], rows=0.0, bits=0.0, share=-1.0))
-        for at in np.argsort(-undrawn, kind="stable"):
-            if undrawn[at] <= known.share:  # a draw carries no more than what is drawn
+        order, tried = np.argsort(-undrawn, kind="stable"), set[bytes]()
+        for block in (order[start : start + _AT_ONCE] for start in range(0, len(order), _AT_ONCE)):
+            block = block[undrawn[block] > known.share]
+            if not len(block):  # a draw carries no more than what is drawn
                 break
-            one = information_of(of_all, having[at : at + 1], channels)
-            (bits,), (share,) = _above_chance(*one, chance_drawn(have[at : at + 1]))
-            if share > known.share:
-                part = {"rows": float(have[at] / len(rows)), "bits": float(bits), "share": float(share)}
-                known = known.model_copy(update={"attribute": names[some[at]], **part})
+            shares = _beyond_chance(*information_of(of_all, having[block], channels), chance_drawn(have[block]))
+            for at, near in zip(block, shares, strict=True):
+                if undrawn[at] <= known.share or near < known.share - _ROUNDING or having[at].tobytes() in tried:
+                    continue
+                tried.add(having[at].tobytes())
+                # Alone, so that no bit depends on what it was computed with.
+                one = information_of(of_all, having[at : at + 1], channels)
+                (bits,), (share,) = _above_chance(*one, chance_drawn(have[at : at + 1]))
+                if share > known.share:
+                    part = {"rows": float(have[at] / len(rows)), "bits": float(bits), "share": float(share)}
+                    known = known.model_copy(update={"attribute": names[some[at]], **part})
         # Of the rows that have a further grade, what each tells alone was never within a limit of its own.
         whole = [axis for axis, release in enumerate(releases) if not release.has_rest]
         alone = np.max([_share_alone(of_all, having, axis) for axis in whole], axis=0)
@@ -170,8 +180,13 @@ def _share_alone(sizes: Floats, counts: Floats, axis: int) -> Floats:
 
 def _above_chance(known: Floats, entropy: Floats, chance: Floats) -> tuple[Floats, Floats]:
     """Bits and shares that are carried beyond what chance does: all where all is carried, none where as by chance."""
-    share = np.clip((known / entropy - chance) / (1 - chance), 0.0, 1.0)
+    share = np.clip(_beyond_chance(known, entropy, chance), 0.0, 1.0)
     return share * entropy, share
+
+
+def _beyond_chance(known: Floats, entropy: Floats, chance: Floats) -> Floats:
+    """Shares that are carried, 0 where as many as chance carries, and below it where fewer."""
+    return (known / entropy - chance) / (1 - chance)
 
 
 def _chance_share(sizes: Floats, shape: tuple[int, ...], channels: Sequence[Floats]) -> Callable[[Floats], Floats]:

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from pyarrow import csv, parquet
 from torch import Tensor
 
-from cutlayer.errors import ConfigError
+from cutlayer.errors import ConfigError, Diverged
 from cutlayer.problem.task import Task
 from cutlayer.results.provenance import beside
 from cutlayer.results.score_table import CONTRIBUTED, ID, PROBABILITY, VALUE, ScoreTable
@@ -60,8 +60,17 @@ def scores_of(task: Task, logits: Tensor) -> npt.NDArray[np.float64]:
     Args:
         task: Task of the run.
         logits: Logits (n, outputs) of the top model.
+
+    Raises:
+        Diverged: A prediction is not finite, as of weights or columns so large that their products overflow.
     """
-    return as_columns(task, task.predict(logits.double()).numpy())
+    predicted = task.predict(logits.double())
+    if others := int((~predicted.reshape(len(predicted), -1).isfinite()).any(dim=1).sum()):
+        got = f"{others} of {len(predicted)} that are not"
+        raise Diverged.expected(
+            "finite predictions", got, "look for huge numbers in the tables, or train the model again"
+        )
+    return as_columns(task, predicted.numpy())
 
 
 def as_columns(task: Task, predicted: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

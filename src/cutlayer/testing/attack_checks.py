@@ -140,14 +140,14 @@ def ignores_the_last_bit(attack: type[LabelAttack], case: AttackCase) -> None:
     """Messages moved by one unit in the last place, in tensors of another alignment, give the same AUC.
 
     Beside the messages as they are: rows of one length, as clipping leaves them, equal rows, and collinear ones, where
-    scores are equal in theory and only roundings would be ranked.
+    scores are equal in theory and only roundings would be ranked. Of these one step shows it.
     """
     for run in map(_begun, _runs(attack, case)[::2]):
         knowledge = run.knowledge(attack.needs)
         for target, shape in product(attack.reads, _SHAPES):
-            given = replace(run, steps=[_mapped(step, shape) for step in run.steps])
-            moved = replace(run, steps=[_mapped(step, last_bit_moved) for step in given.steps])
             as_sent = shape is _as_sent
+            given = replace(run, steps=[_mapped(step, shape) for step in run.steps[: None if as_sent else 1]])
+            moved = replace(run, steps=[_mapped(step, last_bit_moved) for step in given.steps])
             scores = scores_of(attack, run, target) if as_sent else _scores(attack(), given, target, knowledge)
             exact, rounded = (_readings(score, run) for score in (scores, _scores(attack(), moved, target, knowledge)))
             wanted = f"AUCs {exact} on {target} {shape.__name__.strip('_')} with the last bits of its numbers changed"

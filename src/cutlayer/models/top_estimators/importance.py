@@ -69,7 +69,7 @@ def column_importance(
         logits = logits_of(predicted, task).cpu()
         if task.kind == "binary":  # hundreds of times: scikit-learn's checks of its input would take most of the time
             return float(roc_auc(logits[:, 0], labels == 1))
-        if task.power:
+        if task.power or task.target == "ranking":
             return task.metric_terms(logits, labels).value
         return float(task.evaluate(logits, labels)[task.metric])
 

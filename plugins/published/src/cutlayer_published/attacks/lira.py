@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 SHADOW_PAIRS = 8
 """Number of pairs of shadow models. Of the two models of a pair exactly one is trained on any given row."""
+TREES = 100
+"""Number of boosted trees."""
 PRIOR_ROWS = 4
 """Weight, in rows, of the common variance in the variance of a row's confidence: a row has 8 values of each kind."""
 
@@ -75,7 +77,7 @@ class Lira(FeatureAttack[Scores]):
         for model, (values, inside) in enumerate(zip(drawn.values, drawn.inside, strict=True)):
             inputs.append(statistics(values, drawn.without(model // 2)))
             members.append(inside)
-        trees = HistGradientBoostingClassifier(learning_rate=0.05, early_stopping=False, random_state=0)
+        trees = HistGradientBoostingClassifier(learning_rate=0.05, max_iter=TREES, early_stopping=False, random_state=0)
         trees.fit(torch.cat(inputs).numpy(), torch.cat(members).numpy())
         scores = torch.from_numpy(trees.decision_function(statistics(confidence(view, shadows.task), drawn).numpy()))
         return Scores.of_rows(view.rows, scores, hard=scores > 0, scale=torch.ones_like(scores)).with_ties()
