@@ -135,7 +135,9 @@ def _join_releases(
                 break
             shares = _beyond_chance(*information_of(of_all, having[block], channels), chance_drawn(have[block]))
             for at, near in zip(block, shares, strict=True):
-                if undrawn[at] <= known.share or near < known.share - _ROUNDING or having[at].tobytes() in tried:
+                # While none is known any counts, also one of which chance carries more.
+                is_less = 0 <= known.share > near + _ROUNDING
+                if undrawn[at] <= known.share or is_less or having[at].tobytes() in tried:
                     continue
                 tried.add(having[at].tobytes())
                 # Alone, so that no bit depends on what it was computed with.
