@@ -234,6 +234,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Examples())
     if count := config.getoption("forks"):
         config.pluginmanager.register(Forks(count, together))
+        import_module("skops.io")  # looks for each of NumPy's functions in all modules, of which there are few by now
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     # No test may depend on the time of an example. Every run draws others, so that each needs few of the default 100.
     settings.register_profile("busy machine", settings(), deadline=None, max_examples=30)
@@ -321,7 +322,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         from tests.parties.processes import IMPORTED
         from tests.prepared import prepare
 
-        for name in (*IMPORTED, "skops.io", "torch._dynamo"):
+        for name in (*IMPORTED, "torch._dynamo"):
             with suppress(ImportError):
                 import_module(name)
         prepare()

@@ -7,6 +7,7 @@ so do those that it had taken, and the others go on: `--last-failed` then runs e
 from __future__ import annotations
 
 import os
+import selectors
 import signal
 import socket
 import sys
@@ -15,7 +16,8 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing import forkserver, resource_tracker
-from multiprocessing.connection import Connection, Pipe, arbitrary_address, wait
+from multiprocessing.connection import Connection, Pipe, arbitrary_address
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,7 +34,7 @@ class _Worker:
 
     Attributes:
         process: Its id.
-        results: What it sends: the id of a test that starts, nothing when it has no more, and reports.
+        results: What it sends when a test starts: the reports since the last one, and its id, or none at the end.
         test: Id of the test that it runs.
         ended: Whether it has no more.
     """
@@ -60,9 +62,9 @@ class Forks:
         groups = self._groups(session.items)
         if session.testsfailed or session.config.option.collectonly or len(groups) == 1:
             return None
-        session.config._tmp_path_factory.getbasetemp()
+        folder = session.config._tmp_path_factory.getbasetemp()
         if sys.version_info < (3, 14):  # later ones ask for a key, and each worker starts a process of its own
-            serve_forks()
+            serve_forks(folder / "processes.txt")
         numbers = _queue(len(groups))
         workers: list[_Worker] = []
         try:
@@ -95,10 +97,13 @@ def forked() -> int:
         return os.fork()
 
 
-def serve_forks() -> None:
+def serve_forks(said: Path) -> None:
     """Fork the process that tests fork theirs from, as all is imported here and no test has run.
 
     Each worker would else start one, which imports everything for five seconds.
+
+    Args:
+        said: File of what these processes print, unless a test has it elsewhere.
     """
     server: Any = forkserver._forkserver
     resource_tracker.ensure_running()
@@ -111,9 +116,9 @@ def serve_forks() -> None:
         if not forked():
             try:
                 os.close(server._forkserver_alive_fd)
-                nowhere = os.open(os.devnull, os.O_WRONLY)
-                os.dup2(nowhere, 1)
-                os.dup2(nowhere, 2)
+                with said.open("ab") as file:
+                    os.dup2(file.fileno(), 1)
+                    os.dup2(file.fileno(), 2)
                 forkserver.main(listener.detach(), ended, [])
             finally:
                 os._exit(0)
@@ -131,29 +136,28 @@ def _queue(count: int) -> int:
 def _gather(session: pytest.Session, workers: list[_Worker]) -> None:
     """Report what the processes send until all have ended."""
     hook, left = session.config.hook, {item.nodeid for item in session.items}
-    running: dict[Any, _Worker] = {worker.results: worker for worker in workers}
-    while running:
-        ready = wait([*running], _PATIENCE)
-        for worker in [running[results] for results in ready] or [*filter(_has_died, running.values())]:
-            try:
-                sent = worker.results.recv() if ready else None
-            except EOFError:
-                sent = None
-            if isinstance(sent, str):
-                worker.test = sent
-                left.discard(sent)
-                if not sent:
-                    worker.ended = True
-                    del running[worker.results]
-                continue
-            if sent is None:
-                del running[worker.results]
-                report = _failure(worker.test, "the process that ran this test died")
-            else:
-                report = hook.pytest_report_from_serializable(config=session.config, data=sent)
-            hook.pytest_runtest_logreport(report=report)
-            if session.shouldfail:
-                raise session.Failed(session.shouldfail)
+    with selectors.DefaultSelector() as running:
+        for worker in workers:
+            running.register(worker.results, selectors.EVENT_READ, worker)
+        while running.get_map():
+            ready = [key.data for key, _ in running.select(_PATIENCE)]
+            for worker in ready or [key.data for key in [*running.get_map().values()] if _has_died(key.data)]:
+                try:
+                    sent, test = worker.results.recv() if ready else ([], None)
+                except EOFError:
+                    sent, test = [], None
+                reports = [hook.pytest_report_from_serializable(config=session.config, data=data) for data in sent]
+                if test is None:
+                    reports.append(_failure(worker.test, "the process that ran this test died"))
+                if not test:
+                    worker.ended = test is not None
+                    running.unregister(worker.results)
+                left.discard(test)
+                worker.test = test
+                for report in reports:
+                    hook.pytest_runtest_logreport(report=report)
+                    if session.shouldfail:
+                        raise session.Failed(session.shouldfail)
     for test in left:
         hook.pytest_runtest_logreport(report=_failure(test, "no process ran this test"))
 
@@ -172,7 +176,8 @@ def _work(config: pytest.Config, number: int, groups: list[list[pytest.Item]], n
     try:
         manager = config.pluginmanager
         manager.unregister(name="terminalreporter")
-        manager.register(_Sender(config, sent))
+        sender = _Sender(config, sent)
+        manager.register(sender)
         # The files that hold what is captured are shared with the process that was forked.
         capture = manager.getplugin("capturemanager")
         capture.stop_global_capturing()
@@ -187,7 +192,7 @@ def _work(config: pytest.Config, number: int, groups: list[list[pytest.Item]], n
             following = next(items, None)
             config.hook.pytest_runtest_protocol(item=item, nextitem=following)
             item = following
-        sent.send("")
+        sender.pytest_runtest_logstart("")
         os._exit(0)
     except BaseException:
         traceback.print_exc()
@@ -201,18 +206,20 @@ def _items(groups: list[list[pytest.Item]], numbers: int) -> Iterator[pytest.Ite
 
 
 class _Sender:
-    """Sends what happens in a process to the one that reports it."""
+    """Sends what happens in a process to the one that reports it, at the start of a test what was since the last."""
 
     def __init__(self, config: pytest.Config, sent: Connection) -> None:
         self._config, self._keep_message = config, sent
+        self._reports: list[Any] = []
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """Name the test that starts, in case that the process dies."""
-        self._keep_message.send(nodeid)
+        """Name the test that starts, in case that the process dies, or none when there are no more."""
+        self._keep_message.send((self._reports, nodeid))
+        self._reports = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Send a report; of a setup that passed nothing but its duration is ever shown."""
-        if report.when == "setup" and report.passed and self._config.option.durations is None:
+        """Hold a report; of a setup or a teardown that passed nothing but its duration is ever shown."""
+        if report.when != "call" and report.passed and self._config.option.durations is None:
             return
         hook = self._config.hook
-        self._keep_message.send(hook.pytest_report_to_serializable(config=self._config, report=report))
+        self._reports.append(hook.pytest_report_to_serializable(config=self._config, report=report))

@@ -26,7 +26,6 @@ def prepare() -> None:
     for template in TEMPLATES:
         environment("cutlayer.report").get_template(template)
     _openblas_with_scipy()
-    gc.collect()
     gc.freeze()
 
 

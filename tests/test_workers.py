@@ -135,14 +135,24 @@ def test_a_bound_is_of_the_thread_that_sets_it_and_of_those_that_work_for_it(mon
 
 
 def test_threads_of_libraries_are_bounded_for_a_while_also_of_those_that_are_loaded_later() -> None:
+    """Libraries are loaded by two modules of packages that take a second to import."""
     code = (
+        "import sys\n"
+        "from importlib.machinery import EXTENSION_SUFFIXES\n"
+        "from importlib.util import find_spec, module_from_spec, spec_from_file_location\n"
+        "from pathlib import Path\n"
+        "import numpy\n"
         "from threadpoolctl import threadpool_info\n"
         "from cutlayer.workers import limit_library_threads\n"
+        "def load(package, module):\n"
+        "    path = Path(find_spec(package).origin).parent / (module + EXTENSION_SUFFIXES[0])\n"
+        "    sys.modules[path.stem] = module_from_spec(spec_from_file_location(path.name.split('.')[0], path))\n"
         "def threads(kind):\n"
         "    return [library['num_threads'] for library in threadpool_info() if library['user_api'] == kind]\n"
         "with limit_library_threads(1):\n"
         "    assert set(threads('blas')) == {1}, threads('blas')\n"
-        "import scipy.linalg, sklearn.utils._openmp_helpers\n"
+        "    load('scipy', 'linalg/_fblas')\n"
+        "    load('sklearn', 'utils/_openmp_helpers')\n"
         "with limit_library_threads(1, 'openmp'):\n"
         "    assert (set(threads('openmp')), set(threads('blas'))) == ({1}, {2})\n"
         "with limit_library_threads(1):\n"

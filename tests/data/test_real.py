@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import gzip
 from pathlib import Path
 
@@ -40,12 +39,12 @@ def test_criteo_as_it_is(tmp_path: Path) -> None:
     assert (len(ready.columns.cardinalities), ready.columns.numeric) == (26, 13)
     assert max(ready.columns.cardinalities) == 10_000
     with gzip.open(path, "rt") as file:
-        raw = list(csv.reader(file, delimiter="\t"))
+        raw = file.readlines()
     rows = np.random.default_rng(0).integers(0, table.rows, 500)
     codes, numbers = ready.store.gather(torch.from_numpy(rows))
     i2, c9 = ready.encoder.numbers[1], ready.encoder.categories[8]
     for row, code, number in zip(rows, codes.tolist(), numbers.tolist(), strict=True):
-        line = raw[positions[row]]
+        line = raw[positions[row]].removesuffix("\n").split("\t")
         assert code[8] == (c9.values.index(line[22]) + 2 if line[22] in c9.values else int(line[22] != ""))
         assert (code[2] == 0) == (line[16] == "")
         value = float(line[2] or 0)

@@ -21,7 +21,7 @@ from ruamel.yaml import YAML
 from cutlayer import cli
 from cutlayer.models import modules_of
 from tests.alignment.quick_masks import mask_quickly, masks_are_quick
-from tests.cli.jobs import audit_briefly
+from tests.cli.jobs import audit_briefly, share_engine
 from tests.models.estimator_rows import (
     few_repetitions,
     fit_briefly,
@@ -61,6 +61,7 @@ IMPORTED = (
     "cutlayer_serve.http",
     "cutlayer_serve.process",
     "cutlayer.serving.predict",
+    "cryptography.hazmat.backends.openssl",
     "dp_accounting.pld.privacy_loss_distribution",
     "duckdb",
     "encodings.idna",
@@ -76,6 +77,7 @@ IMPORTED = (
     "pyarrow.dataset",
     "pyarrow.pandas_compat",
     "pyarrow.vendored.version",
+    "pydantic.v1",
     "rbcl",
     "scipy.stats",
     "sklearn.decomposition",
@@ -91,9 +93,12 @@ IMPORTED = (
     "tests.cli.jobs",
     "tests.models.estimator_rows",
     "tests.parties.runs",
+    "torch.profiler._cupti_monitor",
     "torch.utils._device",
     "typer._adapters",
     "typer._click.decorators",
+    "uvicorn",
+    "uvloop",
 )
 # The last hides what was imported before it from the garbage collector.
 forkserver.set_forkserver_preload([*IMPORTED, "tests.parties.frozen"])
@@ -186,6 +191,7 @@ def _as_briefly(how: tuple[bool, bool, bool, bool], work: Callable[..., None], *
     if brief:
         fit_briefly(pytest.MonkeyPatch())
         audit_briefly(pytest.MonkeyPatch())
+        share_engine(pytest.MonkeyPatch())
     if few:
         few_repetitions(pytest.MonkeyPatch())
     if one:
