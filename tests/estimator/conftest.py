@@ -16,8 +16,9 @@ from cutlayer.training.trained import Run
 
 @pytest.fixture(scope="module", autouse=True)
 def _fits_are_not_audited() -> Iterator[None]:
-    """An estimator can only name attacks on labels; to attack the columns of every fit takes a tenth of its time, and as
-    long takes what comes before no attack, and to look whether files of a moment ago were changed.
+    """An estimator can only name attacks on labels: to attack the columns of every fit takes a tenth of its time.
+
+    What comes before no attack, and to look whether files of a moment ago were changed, takes as long.
     """
     history = audit.audit_history
 

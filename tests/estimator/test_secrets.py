@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -30,8 +31,7 @@ def drawn(labels, changed_labels="refuse", **changes) -> torch.Tensor:
 
     x, _ = tables()
     model = classifier(protections=[LabelDPConfig(eps=0.5, changed_labels=changed_labels)], key=None, **changes)
-    with pytest.MonkeyPatch.context() as patched, pytest.raises(Drawn):
-        patched.setattr(ActiveSetup, "_protect_labels", spy)
+    with patch.object(ActiveSetup, "_protect_labels", spy), pytest.raises(Drawn):
         model.fit(x, labels)
     return seen[0]
 
