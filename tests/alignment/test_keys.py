@@ -181,6 +181,7 @@ def table_rows() -> st.SearchStrategy[list[Row]]:
     return st.lists(row, min_size=1, max_size=12, unique_by=lambda row: row[0] or object())
 
 
+@pytest.mark.usefixtures("quick_masks")
 @pytest.mark.parametrize("alignment", [PLAIN, PSI], ids=["plain", "psi"])
 @settings(deadline=None, max_examples=30)
 @given(table_rows(), table_rows())
@@ -227,6 +228,7 @@ def test_two_passive_parties(alignment: Alignment, all_rows: bool) -> None:
         assert (found[BANK].ids[places] == found[name].ids).all()  # type: ignore[index]
 
 
+@pytest.mark.usefixtures("quick_masks")
 def test_several_buckets_and_padding_and_a_key_that_nobody_has(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(buckets, "BUCKET_ROWS", 32)
     draw = np.random.default_rng(3)

@@ -15,6 +15,7 @@ from cutlayer.alignment.buckets import Buckets
 from cutlayer.alignment.common_rows import CommonRows
 from cutlayer.alignment.indices import common_ranks
 from cutlayer.alignment.intersection import DUMMY_RANK, Alignment, Masker, Purpose
+from cutlayer.alignment.ristretto255 import random_scalar
 from cutlayer.channel import Kind, Message
 from cutlayer.channel.codec import encode
 from cutlayer.data.align import intersect
@@ -62,9 +63,12 @@ def test_three_parties_in_any_number_of_buckets(monkeypatch: pytest.MonkeyPatch,
 def test_worker_processes_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cutlayer.workers.MIN_DIVIDED_ROWS", 40)
     monkeypatch.setattr("cutlayer.workers.TASK_ROWS", 32)
-    bank, telco = list(range(0, 160)), list(range(80, 200))
-    result = aligned(table(bank), {TELCO: table(telco)}, Alignment("psi", processes=2))
-    assert len(result[BANK].positions) == 80  # type: ignore[arg-type]
+    own, scalar = Buckets(table(range(80)).digests, 0, 80, BANK), random_scalar()
+    with Workers(1) as here, Workers(2) as processes:
+        alone, divided = (Masker(own, workers, "run", token_bytes) for workers in (here, processes))
+        points = alone.hash_bucket(0)
+        assert (divided.hash_bucket(0) == points).all()
+        assert (divided.remask(points, scalar) == alone.remask(points, scalar)).all()
 
 
 def test_a_size_reveals_no_row() -> None:
@@ -104,6 +108,7 @@ def test_no_id_and_no_digest_of_one_crosses() -> None:
     assert not any(digest.tobytes()[:6] in wire for digest in digests)
 
 
+@pytest.mark.usefixtures("quick_masks")
 def test_masks_are_new_in_every_run_bucket_and_link(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(buckets, "BUCKET_ROWS", 16)
     points: list[bytes] = []
@@ -129,6 +134,7 @@ def test_a_row_is_another_point_in_another_run() -> None:
     assert not {*map(bytes, first)} & {*map(bytes, other)}
 
 
+@pytest.mark.usefixtures("quick_masks")
 def test_order_and_counts_of_what_crosses_depend_on_no_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two tables that differ in everything but their stated length: all messages are of the same sizes."""
     monkeypatch.setattr(buckets, "BUCKET_ROWS", 16)

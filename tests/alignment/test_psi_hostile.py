@@ -239,6 +239,7 @@ def test_a_proof_is_of_the_rows_and_of_the_run() -> None:
     assert len(points) == 3
 
 
+@pytest.mark.usefixtures("quick_masks")
 def test_buckets_so_small_that_they_would_show_hashes_are_filled_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """A large table at the active party makes many buckets; those of a small one all have the same size."""
     monkeypatch.setattr(buckets, "BUCKET_ROWS", 8)
@@ -290,6 +291,7 @@ def test_more_buckets_than_the_tables_need_are_no_more_guesses(monkeypatch: pyte
         aligned(guesses, {TELCO: telco})
 
 
+@pytest.mark.usefixtures("quick_masks")
 @pytest.mark.parametrize("sender", [BANK, TELCO])
 def test_the_limit_of_rows_counts_what_fills_the_buckets(monkeypatch: pytest.MonkeyPatch, sender: str) -> None:
     """The other table is so large that there are 64 buckets, however few rows this one states."""

@@ -28,7 +28,7 @@ BANK_IDS, TELCO_IDS = list(range(75)), list(range(37, 105))
 
 
 @pytest.fixture(autouse=True)
-def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_buckets(monkeypatch: pytest.MonkeyPatch, quick_masks: None) -> None:
     monkeypatch.setattr(buckets, "BUCKET_ROWS", 16)
 
 

@@ -15,7 +15,7 @@ from tests.estimator.tables import classifier, regressor, tables
 
 PAIR, Y = tables()
 X = {"bank": PAIR["bank"], "shop": PAIR["shop"][:, :1], "mill": PAIR["shop"][:, 1:]}
-LONG = {"epochs": 6, "lr": 0.1, "validation": 0.0}
+LONG = {"epochs": 4, "lr": 0.15, "validation": 0.0}
 
 
 @pytest.fixture(scope="module")

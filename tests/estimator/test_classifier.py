@@ -100,12 +100,9 @@ def test_rows_with_what_training_has_not_seen(fitted, data):
 
 def test_the_greater_label_is_the_positive_one_whatever_it_is_called(fitted, data):
     X, y = data
-    named, turned = (
-        clone(fitted).fit(X, labels).predict_proba(X) for labels in (np.array(["a", "b"])[y], np.array(["b", "a"])[y])
-    )
-    np.testing.assert_array_equal(fitted.predict_proba(X), named)
-    assert roc_auc_score(y, named[:, 1]) > 0.8
-    assert roc_auc_score(y, turned[:, 1]) < 0.2
+    turned = clone(fitted).fit(X, np.array(["b", "a"])[y])
+    assert roc_auc_score(y, fitted.predict_proba(X)[:, 1]) > 0.8
+    assert roc_auc_score(y, turned.predict_proba(X)[:, 1]) < 0.2
 
 
 @pytest.mark.parametrize(
@@ -121,13 +118,6 @@ def test_the_greater_label_is_the_positive_one_whatever_it_is_called(fitted, dat
 def test_kinds_of_label_columns(data, wrap):
     words = np.array(["no", "yes"])[data[1]].tolist()
     assert with_columns(None, {LABEL: labels_of(wrap(words))})[LABEL].to_pylist() == words
-
-
-def test_labels_may_be_categories(data):
-    X, y = data
-    model = classifier(epochs=1).fit(X, pd.Series(np.array(["no", "yes"])[y], dtype="category"))
-    assert model.classes_.tolist() == ["no", "yes"]
-    assert set(model.predict(X)) <= {"no", "yes"}
 
 
 def test_several_classes_in_the_order_of_their_values(data):
@@ -148,16 +138,10 @@ def test_tables_of_all_kinds(data):
     expected = classifier(epochs=1).fit(X, y).predict_proba(X)
     indexed = frame.set_index(pd.Index(range(ROWS, 0, -1), name="person"))
     model = classifier(epochs=1).fit({"bank": indexed, "shop": X["shop"]}, y)
+    assert model.encoders_["bank"].names == ("age", "job"), "the index is no feature"
     for bank in (arrow, frame.to_dict("list"), indexed):
         assert read_tables({"bank": bank}, ["bank"])["bank"].to_pydict() == frame.to_dict("list")
         np.testing.assert_array_equal(model.predict_proba({"bank": bank, "shop": X["shop"]}), expected)
-
-
-def test_the_index_of_a_frame_is_no_feature(data):
-    X, y = data
-    indexed = X["bank"].assign(answer=y).set_index("answer")
-    model = classifier(epochs=1).fit({**X, "bank": indexed}, y)
-    assert model.encoders_["bank"].names == ("age", "job")
 
 
 def test_an_active_party_without_features(data):
@@ -201,12 +185,23 @@ def test_a_clone_is_not_fitted_and_fits_to_the_same(fitted, data):
     np.testing.assert_array_equal(again.fit(X, y).predict_proba(X), fitted.predict_proba(X))
 
 
-def test_fit_again_forgets_the_first_fit(data):
+def test_fit_again_forgets_the_first_fit_and_folders_go_with_their_estimator(data):
+    """The first labels are categories."""
     X, y = data
-    model = classifier().fit(X, np.array(["no", "yes"])[y])
+    model = classifier().fit(X, pd.Series(np.array(["no", "yes"])[y], dtype="category"))
+    assert model.classes_.tolist() == ["no", "yes"]
+    assert set(model.predict(X)) <= {"no", "yes"}
+    first = Path(model.folder_.path)
+    assert first.exists()
     model.set_params(epochs=1).fit(X, y + (X["shop"][:, 1] > 0))
     assert model.classes_.tolist() == [0, 1, 2]
     assert len(model.report_.history) == 1
+    second = Path(model.folder_.path)
+    assert second != first
+    del model
+    gc.collect()
+    assert not first.exists()
+    assert not second.exists()
 
 
 def test_a_copy_predicts_as_the_original(fitted, data):
@@ -215,9 +210,14 @@ def test_a_copy_predicts_as_the_original(fitted, data):
         np.testing.assert_array_equal(other.predict_proba(X), fitted.predict_proba(X))
 
 
-def test_protections_go_to_the_side_each_is_for(data):
-    X, y = data
-    model = classifier(protections=[LabelDPConfig(eps=2.0), MaxNormConfig()], epochs=1).fit(X, y)
+@pytest.fixture(scope="module")
+def noisy(data):
+    """Of drawn labels and limited gradients; not to be changed."""
+    return classifier(protections=[LabelDPConfig(eps=2.0), MaxNormConfig()], epochs=1, key=bytes(32)).fit(*data)
+
+
+def test_protections_go_to_the_side_each_is_for(noisy, data):
+    X, model = data[0], noisy
     assert model.job_.parties["bank"].privacy == {"label_dp": {"eps": 2.0}, "max_norm": {}}
     assert model.job_.parties["shop"].privacy == {}
     assert {part.name: part.party for part in model.report_.protections} == {"label_dp": "bank", "max_norm": "bank"}
@@ -229,13 +229,12 @@ def test_protections_go_to_the_side_each_is_for(data):
     assert job.parties["bank"].privacy == {"label_dp": {"eps": 2.0}}
 
 
-def test_the_same_key_gives_the_same_predictions_and_another_does_not(data):
+def test_the_same_key_gives_the_same_predictions_and_another_does_not(noisy, data):
     X, y = data
-    noisy = {"protections": [LabelDPConfig(eps=1.0), MaxNormConfig()], "epochs": 1}
-    first, second, other = (classifier(**noisy, key=key).fit(X, y) for key in (bytes(32), bytes(32), bytes([1]) * 32))
-    np.testing.assert_array_equal(first.predict_proba(X), second.predict_proba(X))
-    assert first.report_.run.reproducible_noise
-    assert np.abs(first.predict_proba(X) - other.predict_proba(X)).max() > 0
+    again, other = (clone(noisy).set_params(key=key).fit(X, y).predict_proba(X) for key in (bytes(32), bytes([1]) * 32))
+    np.testing.assert_array_equal(noisy.predict_proba(X), again)
+    assert noisy.report_.run.reproducible_noise
+    assert np.abs(again - other).max() > 0
 
 
 def test_without_a_key_two_fits_start_from_different_weights(data):
@@ -286,19 +285,6 @@ def test_a_run_folder_is_kept_where_it_was_asked_for(data, tmp_path):
     assert folder.exists()
 
 
-def test_a_temporary_folder_goes_with_its_estimator(data):
-    X, y = data
-    model = classifier(epochs=1).fit(X, y)
-    first = Path(model.folder_.path)
-    assert first.exists()
-    second = Path(model.fit(X, y).folder_.path)
-    assert second != first
-    del model
-    gc.collect()
-    assert not first.exists()
-    assert not second.exists()
-
-
 def test_fit_leaves_the_process_as_it_was(data):
     X, y = data
     torch.manual_seed(11)
@@ -329,8 +315,8 @@ def test_ten_lines_make_what_the_demo_makes():
         top=job.model.top,
         release="every_step",
         epochs=3,
-        batch_size=128,
-        lr=0.005,
+        batch_size=256,
+        lr=0.01,
         seed=7,
         key=bytes(32),
         compare=["centralised", "alone"],

@@ -11,7 +11,7 @@ from cutlayer import VerticalClassifier
 from cutlayer.data.partition import halves
 from cutlayer.errors import ConfigError, DataError
 
-ROWS = 300
+ROWS = 200
 
 
 def scans(seed: int = 0) -> tuple[dict[str, Any], np.ndarray]:
@@ -26,7 +26,7 @@ def scans(seed: int = 0) -> tuple[dict[str, Any], np.ndarray]:
 
 
 def classifier(**changes: Any) -> VerticalClassifier:
-    options = {"epochs": 6, "batch_size": 32, "lr": 0.01, "attacks": (), "bottom": {"kind": "cnn", "width": 8}}
+    options = {"epochs": 6, "batch_size": 32, "lr": 0.02, "attacks": (), "bottom": {"kind": "cnn", "width": 8}}
     options |= {"release": "every_step"}
     options["key"] = bytes(32)  # else every fit starts from other weights
     return VerticalClassifier(**{"active": "clinic", **options, **changes})

@@ -22,9 +22,16 @@ def data():
     return X, y
 
 
-def test_it_learns_numbers_on_their_own_scale(data):
+@pytest.fixture(scope="module")
+def fitted(data):
+    """Of several epochs, and not to be changed."""
     X, y = data
-    model = regressor(epochs=14, lr=0.05).fit(X, y)
+    return regressor(epochs=14, lr=0.05).fit(X, y)
+
+
+def test_it_learns_numbers_on_their_own_scale(fitted, data):
+    X, y = data
+    model = fitted
     predicted = model.predict(X)
     assert predicted.shape == (ROWS,)
     assert predicted.dtype == np.float64
@@ -63,10 +70,9 @@ def test_labels_that_check_would_warn_of_are_warned_of(data):
     assert not [*notes_of_labels(Job.model_validate(raw_job()), np.arange(50) % 2)]
 
 
-def test_a_clone_fits_to_the_same(data):
+def test_a_clone_fits_to_the_same(fitted, data):
     X, y = data
-    model = regressor().fit(X, y)
-    np.testing.assert_array_equal(clone(model).fit(X, y).predict(X), model.predict(X))
+    np.testing.assert_array_equal(clone(fitted).fit(X, y).predict(X), fitted.predict(X))
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def linked(kits: Path, hub: Hub, **options: Any) -> Iterator[tuple[ServerLinks, 
             yield bank, telco
 
 
-def exchange(bank: ServerLinks, telco: ClientLink, steps: int = 12, rows: int = 4_000) -> None:
+def exchange(bank: ServerLinks, telco: ClientLink, steps: int = 4, rows: int = 4_000) -> None:
     """Embeddings one way and back as gradients; every number is the one that was sent."""
     for step in range(steps):
         numbers = torch.full((rows, 4), MARK) + step
@@ -147,7 +147,7 @@ def test_what_the_hub_changes_changes_no_number(kits: Path, what: str) -> None:
 
 
 def test_a_hub_that_changes_everything_ends_the_link(kits: Path) -> None:
-    hub, quick = Hub(), {"timeout": 1.0, "reconnect": 0.5}
+    hub, quick = Hub(), {"timeout": 0.4, "reconnect": 0.2}
     with linked(kits, hub, **quick) as (bank, telco):
         exchange(bank, telco, steps=1)
         hub.harm = Once("flip", times=10**6)

@@ -140,7 +140,7 @@ def test_ranking_metrics_are_those_of_scikit_learn(request: pytest.FixtureReques
 def test_memory_does_not_grow_with_the_rows(monkeypatch: pytest.MonkeyPatch, case: str) -> None:
     monkeypatch.setattr(row_arrays, "LARGE_BYTES", 1 << 14)
     monkeypatch.setattr(row_arrays, "CHUNK_ROWS", 500)
-    rows = 100_000
+    rows = 75_000
     task = BINARY if case == "binary" else Task("regression")
     logits, labels = binary(rows) if case == "binary" else regression(rows)
     tracemalloc.start()

@@ -58,7 +58,7 @@ def test_the_variance_is_that_of_rows_drawn_one_by_one(ties):
 
 
 def test_of_two_mirrored_columns_it_is_that_of_two_classes():
-    scores, codes = drawn(n=3000, classes=2)
+    scores, codes = drawn(n=1000, classes=2)
     values = scores[:, 1].numpy()
     mirrored = auc_variance(np.stack([-values, values], axis=1), codes.numpy())
     assert mirrored == pytest.approx(auc_variance(values, codes.numpy()))
