@@ -233,7 +233,7 @@ def test_what_was_released_can_be_released_again(one_predicted: Start, saved: An
     trained(world, "other", LATER, OPEN)
     carried_before = (run / "checkpoint" / TELCO / "carried.json").read_bytes()
     assert (predicted(job, run, LATER) == drawn).all()
-    with pytest.raises(ConfigError, match="with those of (1 other release|2 other releases) of"):
+    with pytest.raises(ConfigError, match=r"with those of (1 other release|2 other releases) of"):
         predicted(job, run, SECOND)
     given = {TELCO: GIVEN[TELCO], ACTIVE: GIVEN[ACTIVE].take(FIRST)}
     trained(world, "other", FIRST, OPEN)
