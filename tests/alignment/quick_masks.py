@@ -20,7 +20,7 @@ def mask_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     are hashes of ids, and random bytes, which are not mapped to the group.
 
     Two masks commute as two products do, so that messages, buckets and common rows are the same in kind and number.
-    Nothing is hidden, and no point is refused: `tests/alignment` and `tests/channel` multiply.
+    Nothing is hidden, and no point is refused: tests of channels multiply, and tests of alignments of what hides ids.
     """
     monkeypatch.setattr(intersection, "multiply", _combined)
     monkeypatch.setattr(intersection, "hash_to_group", _hashed)
