@@ -38,14 +38,14 @@ from cutlayer_export.model_card import model_card
 from cutlayer_export.part import ARCHITECTURE, Architecture, export_part, load_part
 from cutlayer_loggers.pyfunc import RegisteredModel
 from cutlayer_loggers.registry import register
-from tests.estimator.conftest import _columns_are_not_attacked
+from tests.estimator.conftest import _fits_are_not_audited
 from tests.parties.runs import ACTIVE, PASSIVES, run
 from tests.parties.test_grades import FIT, kept, raw
 from tests.serving.runs import counted_copy
 from tests.serving.test_peer import impostor, looked_up
 from tests.serving.world import own_table, probabilities, world, write_tables
 
-__all__ = ["_columns_are_not_attacked"]
+__all__ = ["_fits_are_not_audited"]
 
 TELCO = PASSIVES[0]
 IDS = [3, 77, 12, 101]
