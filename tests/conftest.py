@@ -177,31 +177,6 @@ LONGEST = (
 )
 """Files whose tests take more than five seconds, the longest first: workers begin with them, and none ends with one."""
 
-BRIEF = (
-    "accounting",
-    "alignment",
-    "audit",
-    "batches",
-    "benchmarks",
-    "cli",
-    "docs",
-    "estimator",
-    "jobs",
-    "loggers",
-    "parties",
-    "published",
-    "protections",
-    "report",
-    "serving",
-    "studies",
-    "sweeps",
-    "training",
-)
-"""Folders in which fitted models are no subject: they try fewer strengths of the regularisation, trees and steps.
-
-Nor are the repetitions of an audit, but in `audit`, and the masks of ids, but in `alignment`.
-"""
-
 BRIEFER = (
     "batches",
     "benchmarks",
@@ -216,6 +191,12 @@ BRIEFER = (
     "sweeps",
 )
 """Folders of `BRIEF` in which no result of a fitted model is a subject either: folds and resamples are fewer."""
+
+BRIEF = (*BRIEFER, "accounting", "alignment", "audit", "protections", "published", "studies", "training")
+"""Folders in which fitted models are no subject: they try fewer strengths of the regularisation, trees and steps.
+
+Nor are the repetitions of an audit, but in `audit`, and the masks of ids, but in `alignment`.
+"""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
